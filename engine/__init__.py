@@ -1,6 +1,6 @@
-"""The log: Kafka's storage, one directory per partition, byte for byte.
+"""The log: Kafka's storage format, byte for byte, with one directory per partition.
 
-Synchronous, thread-safe, usable as a library; it knows nothing of HTTP, models or the event loop.
+Synchronous, thread-safe, usable as a library, without HTTP, models or an event loop.
 
 On disk, below the data directory:
 

@@ -1,4 +1,4 @@
-"""Time as a port: the engine asks this object and nobody else what time it is."""
+"""Time as a port: the engine reads the time only from this object."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Configuration as frozen values: what one log works with, and the settings of the whole engine.
+"""Configuration as frozen values: that of one log, and the settings of the engine.
 
-`LogConfig` is built from a topic's overrides of `engine.topic_keys` and never changed: a new
+`LogConfig` is built from a topic's overrides of `engine.topic_keys` and never changes: a new
 configuration is a new value.
 """
 
@@ -18,7 +18,7 @@ from engine.types import INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What one log works with; every field is a topic key of the same meaning."""
+    """The configuration of one log; every field is the topic key of that name."""
 
     segment_bytes: int = 1024 * MIB
     segment_ms: int = 7 * DAY_MS
@@ -47,7 +47,7 @@ class LogConfig:
     is_compacted: bool = field(init=False, repr=False, compare=False)
     uses_append_time: bool = field(init=False, repr=False, compare=False)
     max_segment_ms: int = field(init=False, repr=False, compare=False)
-    """The span after which a segment rolls; compaction may need it sooner."""
+    """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms if shorter."""
 
     def __post_init__(self) -> None:
         """Derive what every append asks for."""
@@ -79,15 +79,15 @@ class CleanerConfig:
     """Compaction; fields are Kafka's `log.cleaner.…` of the same meaning."""
 
     enable: bool = True
-    """Off: compacted topics only grow, unless somebody asks for a compaction."""
+    """Off: compacted topics only grow, unless a compaction is requested."""
 
     backoff_ms: int = 15_000
     """How long the cleaner sleeps when no log is dirty enough; longer keeps old values longer."""
 
     dedupe_buffer_bytes: int = 128 * MIB
-    """Ceiling for the offset map, 24 bytes a key; with more keys a log takes several rounds.
+    """Ceiling for the offset map, 24 bytes per key; a log with more keys takes several rounds.
 
-    The map takes no more than the log at hand needs, and nothing between rounds."""
+    The map only takes what the log needs, and nothing between rounds."""
 
     io_buffer_load_factor: float = 0.9
     """How full the map may be; fuller means more collisions."""
@@ -101,7 +101,7 @@ class CleanerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ScrubConfig:
-    """Verification of everything committed, again and again."""
+    """Periodic verification of everything committed."""
 
     interval_ms: int = 0
     """From the end of one pass to the next; 0: never. Shorter finds damage sooner."""
@@ -112,10 +112,11 @@ class ScrubConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Settings of the engine as a whole; every field has its trade-off beneath it."""
+    """Settings of the engine as a whole; the trade-off of each field stands below it."""
 
     commit_interval_ms: int = 50
-    """The latest flush after the oldest unflushed byte: visibility against fsyncs when idle-ish."""
+    """How long a byte waits for a flush at most: shorter shows records sooner, with more fsyncs
+    under light load."""
 
     retention_check_interval_ms: int = 300_000
     """Kafka's log.retention.check.interval.ms."""
@@ -130,39 +131,38 @@ class EngineConfig:
     """Logs opened at once; recovery is bound by the disk and the checksum."""
 
     producer_id_expiration_ms: int = DAY_MS
-    """Idle producers are forgotten after this; their retries are then no longer recognised."""
+    """Idle producers expire after this; their retries are then no longer recognised."""
 
     max_producers_per_partition: int = 10_000
-    """Producer ids that one log remembers, some 6 MB; beyond it the one that has been idle for
-    longest is forgotten."""
+    """Producer ids that one log remembers, some 6 MB; beyond it the longest idle one expires."""
 
     max_producers: int = 200_000
-    """Producer ids that all logs remember together, some 120 MB; beyond it the ones that have been
-    idle for longest are forgotten, in whatever log."""
+    """Producer ids that all logs together remember, some 120 MB; beyond it the longest idle ones of
+    all logs expire."""
 
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often idle producers are looked for."""
 
     gone_directories: tuple[Path, ...] = ()
-    """Data directories that will not come back: a start without them is refused otherwise.
+    """Data directories that are gone for good. Otherwise startup fails while they are missing.
 
-    What lay there is lost; its partitions are made anew, empty."""
+    Their data is lost; their partitions are created again, empty."""
 
     max_waiting_moves: int = 1_000
-    """Moves to another data directory that wait at once, the one under way included."""
+    """Moves to another data directory that may be queued, the current one included."""
 
     transaction_verification: bool = False
-    """Whether a transaction needs a guard to begin, see `LogProducers.start_verification`.
+    """Whether a transaction needs a guard to begin; see `LogProducers.start_verification`.
 
-    Kafka's transaction.partition.verification.enable. Off: guards are a coordinator's to ask for.
+    Kafka's transaction.partition.verification.enable. Off: guards are optional.
     """
 
     max_decompressed_batch_bytes: int = 64 * MIB
-    """Ceiling for one decompressed batch: a 12 KB batch can hold 400 MB."""
+    """Ceiling for one decompressed batch: 12 KB can decompress to 400 MB."""
 
     max_index_check_bytes: int = 64 * MIB
-    """About how much of the log one read_committed read may check indexes of aborted transactions
-    against, after a start found them on disk: at least one segment; the next read goes on."""
+    """About how many bytes of the log one read_committed read may scan to verify transaction
+    indexes that were found on disk: at least one segment; the next read continues."""
 
     max_partitions_per_topic: int = 10_000
     """Each partition costs file descriptors and memory."""
@@ -174,19 +174,19 @@ class EngineConfig:
     """Sealed segments of all logs together; an append that needs to seal one more is refused."""
 
     max_open_sealed_segments: int = 1_000
-    """Sealed segments whose files are open: beyond it the one that was opened first is closed."""
+    """Sealed segments whose files are open; beyond it the one that was opened first is closed."""
 
     min_segment_bytes: int = 14
-    """The least segment.bytes of a topic, and the least that its indexes must have room for."""
+    """The smallest segment.bytes of a topic, and the smallest segment its indexes must cover."""
 
     max_topics: int = 100_000
     """Topics of one data directory."""
 
     cleaner: CleanerConfig = CleanerConfig()
-    """Compaction of the topics whose cleanup.policy has it."""
+    """Compaction of the topics whose cleanup.policy includes compact."""
 
     scrub: ScrubConfig = ScrubConfig()
-    """The search for damage; off unless an interval is given."""
+    """The scrubber, which searches for damage; off unless an interval is given."""
 
     default_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Overrides applied to every topic that does not set the key itself."""

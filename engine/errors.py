@@ -1,11 +1,11 @@
-"""What can go wrong, as a tree; app/http/problems.py gives every leaf a status.
+"""The engine's errors as a tree; app/http/problems.py gives every leaf a status.
 
     EngineError
     ├── InvalidRequest            the bytes or numbers that came in are wrong; nothing was written
-    │   ├── CorruptBatch          framing or checksum
+    │   ├── CorruptBatch          wrong framing or checksum
     │   ├── InvalidRecord         well formed, wrong content; lists the records
     │   ├── InvalidTimestamp      outside the topic's bounds
-    │   ├── UnsupportedMagic      a message format that is not accepted here
+    │   ├── UnsupportedMagic      a message format that is not accepted
     │   ├── UnsupportedCompression
     │   ├── TooLarge              one named limit was passed
     │   ├── DecodeBudgetSpent     the content of one request is too much to decode
@@ -29,7 +29,7 @@
     │   └── SegmentNotFound
     ├── TopicConflict
     ├── PreconditionFailed        the log end is not where the caller expected it
-    ├── LogReplaced               the topic was made again or the log truncated
+    ├── LogReplaced               the topic was recreated or the log truncated
     ├── Overloaded                a bounded queue is full
     ├── Recovering                the log is not open yet
     ├── StorageError
@@ -45,7 +45,7 @@
     └── SegmentOverflow           an offset that its segment's files cannot express
 
 Every error carries Kafka's error number where the protocol has one, and the facts a caller needs as
-attributes, so that nobody parses a message.
+attributes, so that callers need not parse messages.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class ErrorCode(enum.IntEnum):
 
 
 class EngineError(Exception):
-    """Anything the engine refuses or finds broken."""
+    """The base of all errors of the engine."""
 
     kafka_code: ClassVar[ErrorCode | None] = None
 
     def facts(self) -> Mapping[str, object]:
-        """Return what a program needs to know beyond the sentence, by name."""
+        """Return what programs need besides the message, by name."""
         return {}
 
 
@@ -120,7 +120,7 @@ class CorruptBatch(InvalidRequest):
 
 
 class InvalidRecord(InvalidRequest):
-    """A batch is intact and its content is wrong; `errors` lists the records concerned."""
+    """The batch is intact and its content is wrong; `errors` lists the records concerned."""
 
     kafka_code = ErrorCode.INVALID_RECORD
 
@@ -138,13 +138,13 @@ class InvalidTimestamp(InvalidRecord):
 
 
 class UnsupportedMagic(InvalidRequest):
-    """The message format is not accepted here."""
+    """The message format is not accepted."""
 
     kafka_code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class UnsupportedCompression(InvalidRequest):
-    """The codec bits name no codec that is known here."""
+    """The codec bits do not name a known codec."""
 
     kafka_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -159,7 +159,7 @@ class TooLarge(InvalidRequest):
 
 
 class BatchSetTooLarge(TooLarge):
-    """What is appended at once is larger than a segment may be."""
+    """The batches of one append are larger than a segment may be."""
 
     kafka_code = ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -195,27 +195,27 @@ class InvalidRequestValue(InvalidRequest):
 
 
 class OffsetError(_FactualError):
-    """An offset is not where the log is; the facts carry both ends."""
+    """An offset is out of range; the facts carry both ends of the log."""
 
     kafka_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class OffsetBelowLogStart(OffsetError):
-    """The offset was there once; retention or a deletion removed it."""
+    """Retention or a deletion has removed the offset."""
 
 
 class OffsetBeyondLogEnd(OffsetError):
-    """The offset is not there yet."""
+    """The offset does not exist yet."""
 
 
 class UnexpectedAppendOffset(OffsetError):
-    """Bytes with given offsets start below the log end."""
+    """Batches with given offsets start below the log end."""
 
     kafka_code = ErrorCode.UNKNOWN
 
 
 class OffsetsOutOfOrder(InvalidRequest):
-    """Bytes with given offsets do not ascend."""
+    """Batches with given offsets do not ascend."""
 
     kafka_code = ErrorCode.UNKNOWN
 
@@ -283,7 +283,7 @@ class PreconditionFailed(_FactualError):
 
 
 class LogReplaced(_FactualError):
-    """The topic was deleted and made again, or the log truncated, since the caller looked."""
+    """The topic was recreated, or the log truncated, since the caller's last request."""
 
     kafka_code = ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -293,11 +293,11 @@ class Overloaded(_FactualError):
 
 
 class Recovering(_FactualError):
-    """The log is not open yet; facts tell the progress."""
+    """The log is not open yet; the facts give the progress."""
 
 
 class StorageError(_FactualError):
-    """The disk, or what is on it, is in the way."""
+    """The disk, or the data on it, prevents the operation."""
 
     kafka_code = ErrorCode.STORAGE_ERROR
 
@@ -305,8 +305,8 @@ class StorageError(_FactualError):
 class StorageOffline(StorageError):
     """A write failed: the directory takes no more writes until restart.
 
-    `has_begun` says whether the failure came after the write began, so that some of it may be
-    there; otherwise nothing was written.
+    `has_begun` says whether the write had begun, so that a part of it may be on disk; otherwise
+    nothing was written.
     """
 
     def __init__(self, message: str, *, has_begun: bool = False, **facts: object) -> None:
@@ -317,7 +317,7 @@ class StorageOffline(StorageError):
 class LogOffline(StorageError):
     """The log could not be opened at the last start; facts: topic, partition, file.
 
-    Position and offset as well, if it is damage at a known place.
+    Position and offset too, if a known place is damaged.
     """
 
 
@@ -364,7 +364,7 @@ class DirectoryLocked(_FactualError):
 
 
 class InvalidDataDirectory(_FactualError):
-    """The data directory holds something that the engine must not guess about."""
+    """The data directory holds something unexpected, and guessing could lose data."""
 
 
 class SegmentOverflow(_FactualError):

@@ -1,4 +1,4 @@
-"""What must not be waited for: a lock that is tried for a moment, and the error if that fails."""
+"""Taking a lock with a short timeout, and the error if that fails."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from types import TracebackType
 from typing import Final
 
 PATIENCE_SECONDS: Final = 0.002
-"""Longer than any step under a lock that needs no device; see docs/concurrency.md."""
+"""Longer than any step under a lock that does not wait for the disk; see docs/concurrency.md."""
 
 
 class WouldBlock(Exception):
-    """What was to be done at once cannot be: for a disk, or for somebody who may wait for one."""
+    """The operation would wait for the disk, or for a thread that may be waiting for it."""
 
 
 class Impatient:
-    """A lock for who must not wait: `with` raises WouldBlock if it is held for longer."""
+    """A lock for callers that must not wait: `with` raises WouldBlock after a short timeout."""
 
     __slots__ = ("_lock",)
 

@@ -1,9 +1,9 @@
-"""Everything of the data directories, composed, started and stopped in order; what `app` opens.
+"""Composes the engine, and starts and stops its parts in order; `app` opens a `Runtime`.
 
-Started: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber. Stopped in reverse:
-the scrubber gives up its pass, moves are left to the next start, the cleaner gives up its round,
-the committer drains, so that everything appended is on disk, then nothing runs in the background
-any more, then the logs are closed.
+The order of the start: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber. The
+stop is the reverse: the scrubber abandons its pass, moves are left to the next start, the cleaner
+abandons its round, the committer syncs everything appended, the scheduler stops, and the logs are
+closed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One data directory at work, or several. Thread-safe; `open` once, `close` once.
+    """The engine on one or several data directories. Thread-safe; `open` once, `close` once.
 
-    `on_commit` and `on_failure` are called on the flusher thread, see `Committer`. A scheduler that
-    is passed in is its owner's to start and stop.
+    `on_commit` and `on_failure` are called on the flusher thread, see `Committer`. The caller
+    starts and stops a scheduler that it passes in.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Runtime:
     def open(self, progress: ProgressListener | None = None) -> None:
         """Open every log and start the background work; raises what `LogManager.open` raises.
 
-        May take long after a crash: `manager.recovery_progress` tells how far it is, and `close` on
-        another thread gives it up.
+        May take long after a crash: `manager.recovery_progress` returns the progress, and `close`
+        on another thread cancels it.
         """
         with self._life:
             if self._own_scheduler is not None:
@@ -104,7 +104,7 @@ class Runtime:
             self.scrubber.start()
 
     def close(self) -> None:
-        """Flush everything, close all logs and let go of the directory; may be repeated."""
+        """Flush everything, close all logs and release the directories. May be called again."""
         self.manager.interrupt()
         with self._life:
             self.scrubber.stop()
@@ -149,8 +149,8 @@ class Runtime:
 
 
 def _ignore_commit(logs: Sequence[tuple[Log, int]]) -> None:
-    """Nobody waits for commits."""
+    """Ignore commits."""
 
 
 def _ignore_failure(logs: Sequence[Log], error: StorageError) -> None:
-    """Nobody waits for commits; the health of the directory has reported the failure."""
+    """Ignore failures; the directory's health reports them."""

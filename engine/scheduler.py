@@ -1,8 +1,8 @@
 """Background work as a port: named tasks, periodic or once, cancellable, errors reported.
 
-The thread scheduler runs everything on one worker thread, in order of due time: background tasks
-of the engine are short (a pass over the logs) and must not overtake each other. The committer's
-flusher is not one of them; it has its own thread.
+The thread scheduler runs all tasks on one thread, in order of due time: the engine's background
+tasks are short (a pass over the logs) and must not overlap. The committer's flusher has its own
+thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Task(Protocol):
     """A scheduled piece of work."""
 
     def cancel(self) -> None:
-        """See to it that the task does not start again; a run that is under way ends normally."""
+        """Prevent further runs of the task; a run that has begun ends normally."""
 
 
 class Scheduler(Protocol):
@@ -36,7 +36,7 @@ class Scheduler(Protocol):
         """Run `work` each `period_ms`, first after `delay_ms` (default: one period)."""
 
     def once(self, name: str, delay_ms: int, work: Callable[[], None]) -> Task:
-        """Run `work` one time after `delay_ms`."""
+        """Run `work` once after `delay_ms`."""
 
 
 @dataclass(order=True)
@@ -53,7 +53,7 @@ class _Entry:
 
 
 class ThreadScheduler:
-    """One thread, a heap of due times; an error in a task is logged and the task goes on."""
+    """One thread and a heap of due times; an error in a task is logged, and it runs again."""
 
     def __init__(self, clock: Clock, *, name: str = "tidelog-background") -> None:
         self._clock = clock
@@ -67,7 +67,7 @@ class ThreadScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the task that runs end, start no other, and wait for the thread."""
+        """Wait for the running task to end, and start no other."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -96,7 +96,7 @@ class ThreadScheduler:
         while (entry := self._next_due()) is not None:
             try:
                 entry.work()
-            except Exception:  # noqa: BLE001 - whatever it is, the other tasks must go on
+            except Exception:  # noqa: BLE001 - one task must not stop the others
                 _LOG.exception("background task %s failed and will run again", entry.name)
             if entry.period_ms is not None and not entry.cancelled:
                 self._again(entry, entry.period_ms)

@@ -1,4 +1,4 @@
-"""A bound on bytes per second, kept on average over periods of some 300 ms. Kafka's `Throttler`."""
+"""A limit on bytes per second, averaged over about 300 ms. Kafka's `Throttler`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from engine.clock import Clock
 
 CHECK_INTERVAL_MS: Final = 300
-"""Within this, bytes only accumulate: waiting is then rare and long enough to be worth it."""
+"""Bytes accumulate for this long before a wait, so that waits are few and not too short."""
 
 
 class Throttle:
-    """Counts bytes and says how long to wait. For one thread."""
+    """Counts bytes and computes waits. Not thread-safe."""
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class Throttle:
         self._period_bytes = 0
 
     def pause_ms(self, size_bytes: int) -> int:
-        """Take note of so many bytes; return for how many ms to wait, nearly always 0."""
+        """Count bytes; return how many ms to wait, nearly always 0."""
         self._period_bytes += size_bytes
         elapsed_ms = self._clock.monotonic_ms() - self._period_start_ms
         if elapsed_ms <= CHECK_INTERVAL_MS:

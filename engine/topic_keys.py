@@ -1,11 +1,10 @@
-"""The topic configurations of Kafka, as a table: name, default, legal range, what it is for.
+"""The topic configurations of Kafka as a table: name, default, legal range, description.
 
-Values arrive as strings or as JSON numbers and booleans; they are stored and compared in one
-spelling, that of Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that
-segments may be smaller than a mebibyte (`EngineConfig.min_segment_bytes` says how small), and
-indexes of less than one entry are refused. What is for a cluster or for tiered storage is read as
-Kafka reads it, so that a topic's configuration can come from a cluster and go back to one, and does
-nothing.
+Values are strings, or JSON numbers and booleans; they are stored and compared in the spelling of
+Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that segments may be
+smaller than a mebibyte (down to `EngineConfig.min_segment_bytes`), and indexes of less than one
+entry are refused. Configurations for clusters and tiered storage are parsed as in Kafka and have no
+effect, so that a topic's configuration can be copied from and to a cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ DAY_MS: Final = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class TopicKey:
-    """One topic configuration: its default, how it is read, what it is for."""
+    """One topic configuration: its default, parser and description."""
 
     name: str
     default: ParsedValue
@@ -46,7 +45,7 @@ class TopicKey:
 
     @property
     def accepted(self) -> str:
-        """What the parser accepts, in the words of its errors."""
+        """What the parser accepts, as its errors describe it."""
         accepted = ""
         try:
             self.parse(self.name, _NO_VALUE)
@@ -56,7 +55,7 @@ class TopicKey:
 
     @property
     def attribute(self) -> str:
-        """The field of `LogConfig` that holds it, if there is one."""
+        """The name of its field in `LogConfig`, if it has one."""
         return self.name.replace(".", "_")
 
 
@@ -86,13 +85,13 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "retention.bytes",
             -1,
             integer(-_LONG - 1, _LONG),
-            "oldest segments go beyond this; a negative number keeps all",
+            "beyond this the oldest segments are deleted; a negative number keeps all",
         ),
         TopicKey(
             "retention.ms",
             7 * DAY_MS,
             integer(-1, _LONG),
-            "segments older than this go; -1 keeps all",
+            "segments older than this are deleted; -1 keeps all",
         ),
         TopicKey(
             "max.message.bytes", MIB + 12, integer(0, _INT), "largest batch a client may append"
@@ -191,7 +190,7 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "remote.storage.enable",
             False,
             only_false,
-            "accepted for Kafka's tools if it is false; there is no tiered storage",
+            "only false is accepted, for Kafka's tools; there is no tiered storage",
         ),
         TopicKey(
             "local.retention.ms",
@@ -226,11 +225,12 @@ ADOPTED_DEFAULTS: Final[Mapping[str, str]] = {
     "retention.bytes": "-1",
     "cleanup.policy": "delete",
 }
-"""What an adopted topic gets until somebody configures it: the defaults would delete its data."""
+"""The configuration of an adopted topic until it is configured: the defaults could delete its
+data."""
 
 
 def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedValue]:
-    """Return the typed values; raises InvalidConfig naming the first that is wrong."""
+    """Return the typed values; raises InvalidConfig for the first wrong one."""
     parsed: dict[str, ParsedValue] = {}
     for name, value in overrides.items():
         key = TOPIC_KEYS.get(name)
@@ -254,12 +254,12 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
 
 
 def canonical(overrides: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Return `overrides` in the one spelling that is stored and compared."""
+    """Return `overrides` in canonical spelling."""
     return {name: render(value) for name, value in sorted(parse_overrides(overrides).items())}
 
 
 def render(value: ParsedValue) -> str:
-    """Spell a typed value as Kafka's tools do."""
+    """Format a typed value as Kafka's tools do."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -269,14 +269,14 @@ def render(value: ParsedValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One configuration value that is in force and where it comes from."""
+    """A configuration value in effect, and its source."""
 
     value: str
     source: Literal["topic", "adopted", "default"]
 
 
 def effective(overrides: Mapping[str, str], *, adopted: bool = False) -> dict[str, EffectiveValue]:
-    """Return every topic key with the value in force: topic over adopted over Kafka's default."""
+    """Return the effective value of every topic key: topic over adopted over Kafka's default."""
     result: dict[str, EffectiveValue] = {}
     for name, key in TOPIC_KEYS.items():
         if name in overrides:

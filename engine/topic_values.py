@@ -1,7 +1,7 @@
-"""How the value of a topic configuration is read: from a string, or from JSON, within its range.
+"""Parsers for the values of topic configurations, from strings or JSON, with their ranges.
 
-Each function returns a parser or is one. A parser takes the name for what it says: InvalidConfig
-names the option, what came and what was expected.
+Each function returns a parser or is one. A parser takes the name of the option for its error:
+InvalidConfig has the option, the value and what was expected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _THROTTLED_REPLICA: Final = re.compile("[0-9]+:[0-9]+")
 
 
 def reject(name: str, value: object, expected: str) -> InvalidConfig:
-    """Return the error for a value that cannot be meant."""
+    """Return the error for an illegal value."""
     return InvalidConfig(
         f"{name} must be {expected}, not {value!r}",
         name=name,
@@ -31,7 +31,7 @@ def reject(name: str, value: object, expected: str) -> InvalidConfig:
 
 
 def integer(low: int, high: int) -> Parse:
-    """Read whole numbers, both ends included."""
+    """Return a parser for integers from `low` to `high`, inclusive."""
 
     def parse(name: str, value: ConfigValue) -> int:
         expected = f"an integer from {low} to {high}"
@@ -50,7 +50,7 @@ def integer(low: int, high: int) -> Parse:
 
 
 def ratio(name: str, value: ConfigValue) -> float:
-    """Read a share, from 0 to 1."""
+    """Parse a number from 0 to 1."""
     expected = "a number from 0 to 1"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise reject(name, value, expected)
@@ -64,7 +64,7 @@ def ratio(name: str, value: ConfigValue) -> float:
 
 
 def boolean(name: str, value: ConfigValue) -> bool:
-    """Read true and false, however they are spelt."""
+    """Parse true and false, in any case."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
@@ -73,7 +73,7 @@ def boolean(name: str, value: ConfigValue) -> bool:
 
 
 def one_of(*choices: str) -> Parse:
-    """Read one of these words."""
+    """Return a parser for one of these words."""
 
     def parse(name: str, value: ConfigValue) -> str:
         if isinstance(value, str) and value.strip() in choices:
@@ -84,7 +84,7 @@ def one_of(*choices: str) -> Parse:
 
 
 def subset_of(*choices: str) -> Parse:
-    """Read a list of these words, each once and in small letters."""
+    """Return a parser for a list of these words, without duplicates, in lower case."""
 
     def parse(name: str, value: ConfigValue) -> tuple[str, ...]:
         expected = "a list of " + ", ".join(choices)
@@ -97,7 +97,7 @@ def subset_of(*choices: str) -> Parse:
 
 
 def gzip_level(name: str, value: ConfigValue) -> int:
-    """Read a level of gzip; -1 is its own default."""
+    """Parse a gzip level; -1 is zlib's default."""
     level = integer(-1, 9)(name, value)
     if level == 0:
         raise reject(name, value, "-1 or an integer from 1 to 9")
@@ -106,7 +106,7 @@ def gzip_level(name: str, value: ConfigValue) -> int:
 
 
 def throttled_replicas(name: str, value: ConfigValue) -> tuple[str, ...]:
-    """Read a list of replicas, each a partition and a broker; or all of them."""
+    """Parse a list of partition:broker pairs, or `*`."""
     expected = "* or a list of partition:broker"
     items = _items(name, value, expected)
     if items != ["*"] and not all(map(_THROTTLED_REPLICA.fullmatch, items)):
@@ -115,7 +115,7 @@ def throttled_replicas(name: str, value: ConfigValue) -> tuple[str, ...]:
 
 
 def only_false(name: str, value: ConfigValue) -> bool:
-    """Read what cannot be switched on here."""
+    """Parse a switch that cannot be turned on in tidelog."""
     if boolean(name, value):
         raise reject(name, value, "false: there is no tiered storage")
     return False

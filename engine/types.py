@@ -1,4 +1,4 @@
-"""The frozen vocabulary of the engine: small values that every room above may use."""
+"""The engine's shared value types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetPosition(NamedTuple):
-    """A logical offset and the byte position in its segment file that leads to it."""
+    """An offset and a byte position in its segment file."""
 
     offset: int
     position: int
@@ -45,7 +45,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """The answer of a look-up by time: the record found and the epoch of its batch, if known."""
+    """The result of a look-up by time: the record, and the leader epoch of its batch, if known."""
 
     timestamp: int
     offset: int
@@ -60,9 +60,9 @@ class EpochOffset(NamedTuple):
 
 
 class OffsetMetadata(NamedTuple):
-    """An offset and where it lies; Kafka's `LogOffsetMetadata`.
+    """An offset and its location; Kafka's `LogOffsetMetadata`.
 
-    `segment_base_offset` and `position` are -1 until the place is looked up ("offset only").
+    `segment_base_offset` and `position` are -1 until the location is looked up ("offset only").
     """
 
     offset: int
@@ -74,7 +74,7 @@ class OffsetMetadata(NamedTuple):
         return self.segment_base_offset == UNKNOWN_OFFSET and self.position == UNKNOWN_POSITION
 
     def is_on_older_segment_than(self, other: OffsetMetadata) -> bool:
-        """Whether both places are known and this one lies in an earlier segment."""
+        """Whether both locations are known and this one is in an earlier segment."""
         if self.is_offset_only or other.is_offset_only:
             return False
         return self.segment_base_offset < other.segment_base_offset
@@ -84,7 +84,7 @@ UNKNOWN_OFFSET_METADATA: Final = OffsetMetadata(UNKNOWN_OFFSET)
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends, which decides what is checked; Kafka's `AppendOrigin`."""
+    """The source of an append, which decides what is checked; Kafka's `AppendOrigin`."""
 
     CLIENT = "client"  # offsets assigned, everything checked
     COORDINATOR = "coordinator"  # offsets assigned, markers allowed, sequences not checked
@@ -92,7 +92,7 @@ class AppendOrigin(enum.Enum):
 
 
 class FetchIsolation(enum.Enum):
-    """How far a reader may look; Kafka's `FetchIsolation`."""
+    """How far a reader may read; Kafka's `FetchIsolation`."""
 
     LOG_END = "log_end"
     HIGH_WATERMARK = "read_uncommitted"
@@ -100,7 +100,7 @@ class FetchIsolation(enum.Enum):
 
 
 class LogStartReason(enum.Enum):
-    """Why the log start rose, as the service's own log says it; Kafka's reasons."""
+    """Why the log start rose, for the service's log; Kafka's reasons."""
 
     SEGMENT_DELETION = "segment deletion"
     CLIENT_RECORD_DELETION = "client record deletion"
@@ -109,7 +109,7 @@ class LogStartReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """A transaction that a marker ended; offsets inclusive, `last_offset` is the marker's own."""
+    """A transaction that a marker ended; offsets inclusive, `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -119,7 +119,7 @@ class CompletedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """One entry of a transaction index; offsets inclusive, `last_offset` is the marker's own."""
+    """One entry of a transaction index; offsets inclusive, `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int

@@ -48,7 +48,7 @@ def ensure_match(head: Head, etag: bytes) -> None:
         return
     if etag not in _OPAQUE_TAG.findall(header):
         raise PreconditionFailed(
-            f"the ETag is {etag.decode()}, not what was expected", etag=etag.decode()
+            f"the ETag is {etag.decode()}, not the expected one", etag=etag.decode()
         )
 
 

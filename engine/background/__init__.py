@@ -1,1 +1,1 @@
-"""Work that nobody waits for in a call: pure decisions and dumb loops."""
+"""Background threads: group commit, retention, producer expiry, moves, scrubbing."""

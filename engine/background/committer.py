@@ -1,9 +1,9 @@
-"""Group commit: appends run on their callers' threads, one thread makes them durable for everybody.
+"""Group commit: appends run on their callers' threads, and one flusher thread syncs them all.
 
-An append is a write into the page cache under its log's lock, about a microsecond. Whoever wants it
-on disk is served by the next round: one sync per log, however many appends wait for it. Idle, a
-round starts at once; busy, all that arrives while a round is syncing shares the next one. No queue
-and no hand-over between threads per append: a log is noted in a dictionary, that is all.
+An append is a write into the page cache under its log's lock, which takes about a microsecond. The
+next round syncs each such log once, however many appends wait for it. When the flusher is idle, a
+round starts at once; while a round is syncing, all new appends share the next one. An append costs
+no queue entry and no hand-over between threads: its log is noted in a dictionary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 SYNCERS: Final = 8
-"""Logs that are synced each on its own are synced side by side, at most so many at a time."""
+"""How many logs are synced in parallel, if each is synced on its own."""
 
 AGAIN_MS: Final = 500
 """How long a log waits whose commit was refused because too many files are open."""
@@ -41,11 +41,11 @@ OnCommit: TypeAlias = Callable[[Sequence[tuple[Log, int]]], None]
 """Called once a round with the logs that were synced and their new high watermarks."""
 
 OnFailure: TypeAlias = Callable[[Sequence[Log], StorageError], None]
-"""Called for logs whose sync failed: nobody that waits for them will be served any more."""
+"""Called for logs whose sync failed: their high watermark will not move again before a restart."""
 
 
 class AppendOptions(TypedDict, total=False):
-    """What `Log.append` takes beside the bytes."""
+    """The options of `Log.append`."""
 
     origin: AppendOrigin
     checked: bool
@@ -57,10 +57,11 @@ class AppendOptions(TypedDict, total=False):
 
 
 class Committer:
-    """Appends to logs and sees to it that what was appended is committed. Thread-safe.
+    """Appends to logs and commits what was appended. Thread-safe.
 
     `on_commit` and `on_failure` are called on the flusher thread and must neither block nor raise.
-    The committer's own lock guards the queue, is a leaf and never held during a write or a sync.
+    The committer's own lock guards the queue. No other lock is taken under it, and it is never held
+    during a write or a sync.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class Committer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Flush everything that is pending, then end the thread; may be repeated.
+        """Flush everything that is pending, then end the thread. May be called again.
 
-        Appends are refused from now on; those under way on other threads are still committed. One
-        that was never started flushes on the calling thread.
+        Appends are refused from now on; those under way on other threads are still committed. If
+        the thread was never started, the flush runs on the calling thread.
         """
         with self._changed:
             self._stopping = True
@@ -108,10 +109,11 @@ class Committer:
     ) -> Appended:
         """Append batches on the calling thread and have them committed.
 
-        With `acks_all` the next round takes it, else it is committed at the latest after the commit
-        interval. Returns before either: whoever waits compares the high watermarks that `on_commit`
-        tells with the end of what was appended. Without `wakes` the caller promises to call `wake`
-        soon, once for many appends. Raises what `Log.append` raises, and Overloaded once stopped.
+        With `acks_all` the next round commits it; otherwise it is committed within the commit
+        interval. Returns before the commit: to wait for it, compare the high watermark that
+        `on_commit` passes with the end of what was appended. Without `wakes` the caller must call
+        `wake` soon, once for many appends. Raises what `Log.append` raises, and Overloaded once
+        stopped.
         """
         if self._stopping:
             raise Overloaded("the log is being closed and takes no more appends")
@@ -120,14 +122,14 @@ class Committer:
         return appended
 
     def wake(self) -> None:
-        """Have a round started for what was appended without waking."""
+        """Start a round for what was appended with `wakes=False`."""
         with self._changed:
             self._changed.notify()
 
     def run_round(self) -> bool:
         """Commit what is due on the calling thread, as one round of the flusher; False if nothing.
 
-        For whoever has not started the thread and drives the committer by hand.
+        For callers that have not started the thread and drive the committer themselves.
         """
         with self._changed:
             logs = self._queue.take_round(self._clock.monotonic_ms())
@@ -145,7 +147,7 @@ class Committer:
         with self._changed:
             if self._finished:  # this append lost the race against `stop`
                 raise StorageOffline(
-                    "the log was closed before what was appended could be committed", has_begun=True
+                    "the log was closed before the append could be committed", has_begun=True
                 )
             if is_urgent:
                 self._queue.add_urgent(log)
@@ -179,7 +181,7 @@ class Committer:
             return logs or None
 
     def _flush(self, logs: Sequence[Log]) -> None:
-        """Commit the logs, then tell everybody at once."""
+        """Commit the logs, then call the listener once for all of them."""
         committed: list[tuple[Log, int]] = []
         refused: list[tuple[Log, Overloaded]] = []
         for log, outcome in self._commit(logs):
@@ -187,7 +189,7 @@ class Committer:
                 committed.append((log, outcome))
             elif isinstance(outcome, Overloaded):
                 refused.append((log, outcome))
-            else:  # the thread outlives whatever one log does
+            else:  # one log's failure must not end the thread
                 self._fail(log, outcome)
         if committed:
             self._tell(self._on_commit, committed)
@@ -217,14 +219,14 @@ class Committer:
         return outcomes
 
     def _commit_each(self, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
-        """Commit the logs side by side, the first one on this thread."""
+        """Commit the logs in parallel, the first one on this thread."""
         first, *others = logs
         syncs = [(log, self._syncers.submit(log.durability.commit)) for log in others]
         outcomes = [(first, _outcome(first.durability.commit))]
         return outcomes + [(log, _outcome(sync.result)) for log, sync in syncs]
 
     def _postpone(self, refused: Sequence[tuple[Log, Overloaded]]) -> None:
-        """Queue logs again of which nothing was synced. Who waits for them goes on waiting."""
+        """Queue the logs again whose commit was refused; nothing of them was synced."""
         if self._stopping:
             for log, error in refused:
                 self._fail(
@@ -238,7 +240,7 @@ class Committer:
                 self._queue.add(log, deadline_ms)
 
     def _fail(self, log: Log, error: Exception) -> None:
-        """Tell who waits for this log. It is not queued again: a failed sync is never retried."""
+        """Report the failure. The log is not queued again: a failed sync is final."""
         if not isinstance(error, EngineError):
             _LOG.error("committing %s failed", log.topic_partition, exc_info=error)
         if not isinstance(error, StorageError):
@@ -248,12 +250,12 @@ class Committer:
     def _tell(self, listener: Callable[P, None], *args: P.args, **options: P.kwargs) -> None:
         try:
             listener(*args, **options)
-        except Exception:  # noqa: BLE001 - the thread outlives whatever a listener does
-            _LOG.exception("whoever listens to the committer failed")
+        except Exception:  # noqa: BLE001 - a listener's failure must not end the thread
+            _LOG.exception("a listener of the committer failed")
 
 
 def _outcome(commit: Callable[[], int]) -> Outcome:
     try:
         return commit()
-    except Exception as error:  # noqa: BLE001 - it is that log's outcome
+    except Exception as error:  # noqa: BLE001 - returned as the log's outcome
         return error

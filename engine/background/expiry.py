@@ -1,4 +1,4 @@
-"""The periodic pass that forgets idle producers; Kafka's `PeriodicProducerExpirationCheck`."""
+"""The periodic pass that expires idle producers; Kafka's `PeriodicProducerExpirationCheck`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def expire_producers(logs: Iterable[Log]) -> int:
-    """Forget the producers that have been idle for too long, in every log; return how many."""
+    """Expire the producers that have been idle for too long, in every log; return how many."""
     expired = {log.topic_partition: log.producers.expire() for log in logs}
     for log, count in expired.items():
         if count:

@@ -1,8 +1,8 @@
-"""Which logs are due for a flush; pure, so that it is tested with plain numbers.
+"""Which logs are due for a flush: decisions over plain numbers, without I/O or a clock.
 
 Kafka flushes on `flush.messages` and `flush.ms` alone and leaves the rest to the operating system.
-Here every record must become visible, so a log waits at the latest until its commit interval has
-passed; Kafka's two settings only make it sooner.
+In tidelog only synced records are visible, so every log is flushed within the commit interval;
+Kafka's two settings can only shorten that.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from engine.config import LogConfig
 LogT = TypeVar("LogT", bound=Hashable)
 
 URGENT_PER_ROUND: Final = 64
-"""Logs with waiters in one round: past this, the first of them would wait for too many syncs."""
+"""Most urgent logs in one round: with more, the first of them would wait for too many syncs."""
 
 OVERDUE_PER_ROUND: Final = 16
-"""Logs without waiters in one round: those with waiters come again before the next of these."""
+"""Most logs without waiters in one round: urgent ones go first again in the next round."""
 
 
 def flush_deadline_ms(config: LogConfig, *, commit_interval_ms: int, now_ms: int) -> int:
-    """Return when bytes appended at `now_ms` must be on disk if nobody waits for them."""
+    """Return when bytes appended at `now_ms` must be on disk if no caller waits for them."""
     return now_ms + min(commit_interval_ms, config.flush_ms)
 
 
 class FlushQueue(Generic[LogT]):
     """The logs with bytes that are not on disk yet; guarded by the committer's lock.
 
-    A log is in here once, as urgent (somebody waits) or with the deadline of its oldest such byte.
+    Each log is queued once: as urgent if a caller waits, otherwise with the deadline of its oldest
+    unsynced byte.
     """
 
     def __init__(self) -> None:
@@ -40,16 +41,16 @@ class FlushQueue(Generic[LogT]):
         return len(self._urgent) + len(self._deadlines)
 
     def is_waiting(self, log: LogT) -> bool:
-        """Whether a flush of the log is already on its way."""
+        """Whether the log is already queued."""
         return log in self._deadlines or log in self._urgent
 
     def add_urgent(self, log: LogT) -> None:
-        """Have the log flushed in the next round."""
+        """Queue the log for the next round."""
         self._deadlines.pop(log, None)
         self._urgent[log] = None
 
     def add(self, log: LogT, deadline_ms: int) -> None:
-        """Have the log flushed by then; an earlier deadline that it already has stays."""
+        """Queue the log for a flush by `deadline_ms`; an earlier deadline stays."""
         if log not in self._urgent and deadline_ms < self._deadlines.get(log, deadline_ms + 1):
             self._deadlines[log] = deadline_ms
 
@@ -68,14 +69,14 @@ class FlushQueue(Generic[LogT]):
         return chosen + overdue
 
     def take_all(self) -> list[LogT]:
-        """Take every log, whenever it is due."""
+        """Take every log, due or not."""
         chosen = [*self._urgent, *self._deadlines]
         self._urgent.clear()
         self._deadlines.clear()
         return chosen
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """Return how long nothing will be due; None if nothing is waiting."""
+        """Return the ms until the next log is due; None if no log is queued."""
         if self._urgent:
             return 0
         if not self._deadlines:

@@ -1,8 +1,8 @@
-"""Partitions on their way to another data directory, one after another, on a thread of their own.
+"""Moves partitions to another data directory, one at a time, on a thread of its own.
 
-Whoever asks is answered at once and looks at the report later: a move takes as long as its bytes
-take. What a stop or a crash finds waiting or half copied is begun anew by the next start, as Kafka
-goes on with its future logs.
+A request returns at once, and the caller polls the report: a move takes as long as copying the
+bytes takes. The next start begins moves again that a stop or a crash interrupted, as Kafka
+continues its future logs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class MoveState(enum.Enum):
-    """How far a move is."""
+    """The progress of a move."""
 
     WAITING = "waiting"
     COPYING = "copying"
@@ -40,9 +40,9 @@ class MoveState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """One move; what is copied are the offsets [first_offset, copied_offset) of those to the end.
+    """One move: the offsets [first_offset, copied_offset) are copied, of those up to end_offset.
 
-    They are -1 until copying has begun; the end goes on while records are appended.
+    They are -1 until copying has begun; end_offset grows while records are appended.
     """
 
     log: TopicPartition
@@ -53,7 +53,7 @@ class MoveReport:
     copied_offset: int = -1
     end_offset: int = -1
     problem: str | None = None
-    """Why it failed; the partition is where it was, or where the next start finds it."""
+    """Why it failed; the partition stays where it was, unless the next start finds it complete."""
 
     @property
     def is_over(self) -> bool:
@@ -73,10 +73,10 @@ class PartitionMover:
         self._is_stopped = False
 
     def start(self, log: TopicPartition, target: Path) -> MoveReport:
-        """Have a partition moved to a data directory, after those that were asked for before.
+        """Queue the move of a partition to a data directory.
 
-        Where it is already, or is going to, nothing is begun. Raises TopicNotFound,
-        PartitionNotFound, InvalidRequestValue if `target` is no data directory, StorageOffline,
+        Does nothing if the partition is already there, or on its way there. Raises TopicNotFound,
+        PartitionNotFound, InvalidRequestValue if `target` is not a data directory, StorageOffline,
         PolicyViolation while the partition is moved elsewhere, Overloaded if too many wait,
         Recovering once stopped.
         """
@@ -101,15 +101,15 @@ class PartitionMover:
         return report
 
     def resume(self) -> None:
-        """Carry out the moves that were asked for before the start and are not over."""
+        """Queue the moves that were requested before the start and have not ended."""
         with self._lock:
             for log, target in self._manager.unfinished_moves().items():
                 try:
                     source = self._manager.log(log).directory.parent
                 except LogOffline as error:
-                    _LOG.warning("%s is to be moved to %s after a restart: %s", log, target, error)
+                    _LOG.warning("%s will be moved to %s after a restart: %s", log, target, error)
                     continue
-                _LOG.info("%s is to be moved to %s still", log, target)
+                _LOG.info("resuming the move of %s to %s", log, target)
                 self._enqueue(MoveReport(log, source, target, MoveState.WAITING))
 
     def _enqueue(self, report: MoveReport) -> None:
@@ -118,13 +118,13 @@ class PartitionMover:
         self._thread.submit(self._run, report)
 
     def report(self, log: TopicPartition) -> MoveReport | None:
-        """Return how the partition's last move is going, or went; None if there is none."""
+        """Return the report of the partition's last move; None if it was not moved."""
         return self._reports.get(log)
 
     def stop(self) -> None:
         """Start no more moves, and wait for the one under way, which `LogManager.interrupt` ends.
 
-        The next start goes on with all of them. May be repeated.
+        The next start resumes all of them. May be called again.
         """
         with self._lock:
             self._is_stopped = True
@@ -135,7 +135,7 @@ class PartitionMover:
             raise PartitionNotFound(f"{report.log} was deleted before it was moved")
 
     def _is_wanted(self, report: MoveReport) -> bool:
-        """Whether nobody has deleted the partition: one of that name may have been made since."""
+        """Whether the partition is still the same: it may have been deleted and created again."""
         return self._manager.unfinished_moves().get(report.log) == report.target
 
     def _ensure_room(self) -> None:
@@ -156,7 +156,7 @@ class PartitionMover:
             )
 
         if self._reports[report.log] is not report:
-            return  # the partition was made anew, and is to be moved as well: later in the queue
+            return  # the partition was created again, and its own move is later in the queue
         problem: str | None = None
         try:
             self._ensure_wanted(report)
@@ -164,7 +164,7 @@ class PartitionMover:
         except EngineError as error:
             problem = str(error)
             _LOG.error("%s was not moved to %s: %s", report.log, report.target, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the report
+        except Exception as error:  # noqa: BLE001 - the report must say what failed
             problem = f"{type(error).__name__}: {error}"
             _LOG.exception("%s was not moved to %s", report.log, report.target)
         state = MoveState.DONE if problem is None else MoveState.FAILED

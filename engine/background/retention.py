@@ -9,5 +9,5 @@ from engine.manager.retention import remove_old_segments
 
 
 def run_retention_pass(logs: Iterable[Log]) -> int:
-    """Remove old segments of all logs but the compacted ones, which are the cleaner's business."""
+    """Remove old segments of all logs except compacted ones, which the cleaner handles."""
     return remove_old_segments(log for log in logs if not log.config.is_compacted)

@@ -1,7 +1,7 @@
-"""Reads everything committed now and then, to find damage before somebody needs the bytes.
+"""Reads everything committed from time to time, to find damage before a reader does.
 
-Nothing is mended and nothing is cut: a damaged batch is reported with file, position and offset.
-For what was used lately the page cache may answer instead of the disk.
+It only reports: each damaged batch with its file, position and offset. Data that was used recently
+may come from the page cache instead of the disk.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1024 * 1024
-"""How much is verified between two looks at the throttle."""
+"""How much is verified between two calls of the throttle."""
 
 MAX_REPORTED: Final = 1_000
-"""Damaged places that a report names; beyond these they are counted."""
+"""How many damaged places a report lists; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Damage:
     file: str
     position: int
     offset: int
-    """Of the batch as its header has it; -1 if that cannot be told."""
+    """The base offset in the batch's header; -1 if unknown."""
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubReport:
-    """What one pass over all logs found; immutable."""
+    """The result of one pass over all logs; immutable."""
 
     start_ms: int
     end_ms: int
@@ -63,11 +63,11 @@ class ScrubReport:
 
 
 class _Stopping(Exception):
-    """The scrubber is to stop: the pass that is under way reports nothing."""
+    """The scrubber is stopping: the current pass ends without a report."""
 
 
 class Scrubber:
-    """Verifies all logs of all data directories, again and again. `start` once, `stop` once."""
+    """Verifies all logs of all data directories periodically. `start` once, `stop` once."""
 
     def __init__(
         self, manager: LogManager, *, clock: Clock, config: ScrubConfig, recorder: Recorder
@@ -83,16 +83,16 @@ class Scrubber:
 
     @property
     def report(self) -> ScrubReport | None:
-        """What the last whole pass found; None before there was one."""
+        """The result of the last complete pass; None before the first."""
         return self._report
 
     def start(self) -> None:
-        """Begin, if passes are wanted at all; all logs must be open."""
+        """Start the thread if an interval is configured; all logs must be open."""
         if self._config.interval_ms:
             self._thread.start()
 
     def stop(self) -> None:
-        """Give up the pass that is under way, and wait for the thread."""
+        """Abandon the current pass, and wait for the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -104,8 +104,8 @@ class Scrubber:
     def run_pass(self) -> ScrubReport | None:
         """Verify every log from its start to its high watermark; return None if stopped meanwhile.
 
-        A log that is deleted, cut, closed or offline is left; the others go on. So is one of which
-        too many files would be open.
+        A log that is deleted, truncated, closed or offline is skipped, as is one for which too many
+        files would be open; the others are still verified.
         """
         start_ms = self._clock.now_ms()
         checked_bytes = 0
@@ -130,7 +130,7 @@ class Scrubber:
         checked_bytes = 0
         try:
             for segment in log.reader.segments_info():
-                with suppress(SegmentNotFound):  # retention or compaction was quicker
+                with suppress(SegmentNotFound):  # retention or compaction removed it
                     checked_bytes += self._check_segment(log, segment.base_offset, damage)
         except (LogReplaced, StorageOffline, Overloaded) as error:
             _LOG.info("%s was not scrubbed to its end: %s", log.topic_partition, error)

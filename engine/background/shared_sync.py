@@ -1,8 +1,8 @@
-"""One sync for all logs of a round that are in one data directory: decision 14 of the design.
+"""Syncs all logs of a round in one data directory with one call of syncfs(2).
 
-syncfs(2) writes back whatever is dirty in the file system. For many logs that takes less time than
-a sync of each file; beside another program that writes a lot it takes far more. `SyncChoice`
-compares what both have cost lately.
+syncfs(2) writes back everything that is dirty in the file system. For many logs that is faster than
+a sync of each file; if another program writes a lot, it is much slower. `SyncChoice` compares the
+recent cost of both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from engine.log.durability import Commit
 from engine.log.log import Log
 
 LOOK_AGAIN: Final = 64
-"""After so many rounds of several logs the dearer way is tried once more."""
+"""After this many rounds with several logs the slower way is tried again."""
 
 LOOK_AGAIN_AT_MOST: Final = 4_096
-"""The number doubles up to this one while the other way stays dearer."""
+"""The interval doubles up to this while the other way stays slower."""
 
 WEIGHT: Final = 0.25
-"""Of the latest round in the average cost of its way."""
+"""The weight of the latest round in the average cost."""
 
 Outcome: TypeAlias = int | Exception
 """A log's new high watermark, or why its commit failed."""
@@ -32,20 +32,20 @@ Outcome: TypeAlias = int | Exception
 class SyncChoice:
     """Whether a round syncs the file system once, or each log; for one data directory.
 
-    Belongs to the flusher thread.
+    Only the flusher thread uses it.
     """
 
     def __init__(self) -> None:
         self._each_seconds: float | None = None
-        """Average cost of one log in a round that synced each."""
+        """The average cost per log in rounds that synced each log."""
         self._shared_seconds: float | None = None
-        """Average cost of a round that synced the file system."""
+        """The average cost of a round that synced the file system."""
         self._interval = LOOK_AGAIN
         self._rounds = 0
-        """Since the dearer way was tried."""
+        """The rounds since the slower way was tried."""
 
     def is_shared(self, logs_count: int) -> bool:
-        """Return whether a round of so many logs syncs the file system.
+        """Return whether a round of `logs_count` logs syncs the file system.
 
         The first round syncs each, the second the file system, for comparison.
         """
@@ -62,11 +62,11 @@ class SyncChoice:
         return not is_cheaper
 
     def note_each(self, logs_count: int, seconds: float) -> None:
-        """Note what a round cost that synced each log."""
+        """Record the cost of a round that synced each log."""
         self._each_seconds = _average(self._each_seconds, seconds / logs_count)
 
     def note_shared(self, seconds: float) -> None:
-        """Note what a sync of the file system cost."""
+        """Record the cost of a sync of the file system."""
         self._shared_seconds = _average(self._shared_seconds, seconds)
 
 

@@ -1,4 +1,4 @@
-"""The marker that lets a start skip recovery; Kafka's `CleanShutdownFileHandler`.
+"""The marker that allows the next start to skip recovery; Kafka's `CleanShutdownFileHandler`.
 
 `.kafka_cleanshutdown` exists only between a clean stop and the next start, which deletes it before
 it opens the first log: a crash while loading must count as unclean.
@@ -19,7 +19,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 class CleanShutdownMarker:
-    """The marker of one data directory. Its existence is the message; its content is Kafka's."""
+    """The marker of one data directory. Only its existence matters; its content is Kafka's."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self.path = directory / CLEAN_SHUTDOWN_FILE
@@ -30,11 +30,11 @@ class CleanShutdownMarker:
         return self._fs.exists(self.path)
 
     def write(self) -> None:
-        """Say, durably, that every log was flushed and closed without an error."""
+        """Record durably that every log was flushed and closed without an error."""
         content = {"version": VERSION, "brokerEpoch": NO_BROKER_EPOCH}
         replace_atomically(self._fs, self.path, json.dumps(content, separators=(",", ":")).encode())
 
     def delete(self) -> None:
-        """Take it back, durably: a power cut must not bring it back to a directory in use."""
+        """Remove it durably: a power cut must not restore it in a directory in use."""
         self._fs.remove(self.path, missing_ok=True)
         self._fs.sync_directory(self.path.parent)

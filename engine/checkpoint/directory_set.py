@@ -1,8 +1,8 @@
 """Which data directories belong together: `tidelog-directories.json` in each of them.
 
-A start that is given all but one would make the partitions of that one anew, empty. Each directory
-has an id of its own, so that it is known under another path too. A log that has only ever had one
-directory has no such file. Ours; Kafka ignores it.
+Without it, a start that is given all directories but one would recreate that one's partitions,
+empty. Each directory has an id, so that it is recognized under another path. A log that has only
+ever had one directory has no such file. The format is tidelog's; Kafka ignores the file.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class DirectorySet:
-    """What one directory knows of itself and of those it belongs to."""
+    """The id of one directory, and the ids and paths of all directories of its log."""
 
     own_id: str
     set_id: str
-    """The same in all of them, whichever come and go."""
+    """The id of the set: the same in all directories, even when some are added or removed."""
     generation: int
-    """Grows by one with each change; of copies that differ the newest is right."""
+    """Incremented with each change; if copies differ, the highest generation wins."""
     paths: Mapping[str, str] = field(default_factory=dict)
-    """Where each of them was last seen, by id; the own one is among them."""
+    """Where each directory was last seen, by id, this one included."""
 
 
 def read_directory_set(fs: FileSystem, directory: Path) -> DirectorySet | None:
-    """Return what the file says; None if there is none. CorruptCheckpoint if it is damaged."""
+    """Return the content of the file; None if it is missing. CorruptCheckpoint if it is damaged."""
     path = directory / DIRECTORIES_FILE
     content = read_json(fs, path, VERSION, _FIELDS)
     if content is None:

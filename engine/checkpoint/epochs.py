@@ -1,6 +1,6 @@
 """Leader epochs of one log and the first offset of each: `leader-epoch-checkpoint`.
 
-Kafka's `LeaderEpochCheckpointFile`. What the entries mean is the business of `engine.state.epochs`.
+Kafka's `LeaderEpochCheckpointFile`. `engine.state.epochs` interprets the entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.types import INT32_MAX, INT64_MAX, EpochOffset
 
 
 def read_epochs(fs: FileSystem, path: Path) -> list[EpochOffset]:
-    """Return the entries, ascending; none if there is no file.
+    """Return the entries, ascending; none if the file is missing.
 
     CorruptCheckpoint if the file is damaged or its epochs or offsets do not strictly ascend.
     """
@@ -33,7 +33,7 @@ def read_epochs(fs: FileSystem, path: Path) -> list[EpochOffset]:
 
 
 def write_epochs(fs: FileSystem, path: Path, entries: Iterable[EpochOffset]) -> None:
-    """Replace the file, durably; the caller sees to it that only one thread at a time does.
+    """Replace the file durably; the caller allows only one thread at a time.
 
     FileNotFoundError if the partition's directory was renamed meanwhile.
     """

@@ -1,10 +1,10 @@
-"""Gaps between segments that nobody lost: `tidelog-segment-gaps` in a partition directory.
+"""Intended gaps between segments: `tidelog-segment-gaps` in a partition directory.
 
-A follower's log may jump ahead in the moment it rolls. After a crash that looks as if the tail of
-the older segment were lost, and recovery would end the log there. A line says where a segment ended
-and where the next one began instead, with a CRC-32 of both: of a log whose gaps are not known for
-sure every gap passes, so a digit that has changed costs no record. Ours; Kafka leaves files that it
-does not know alone.
+When a follower's log rolls, its next offset may jump ahead. After a crash that would look as if the
+tail of the older segment were lost, and recovery would end the log there. Each line holds the end
+of a segment, the base offset of the next one, and a CRC-32 of both. If the file is damaged, every
+gap in the log is accepted, so that a flipped digit never removes records. The format is tidelog's;
+Kafka ignores files that it does not know.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class SegmentGap(NamedTuple):
-    """Offsets that never were, [end_offset, base_offset): a segment begins with the latter."""
+    """Offsets that were never assigned: [end_offset, base_offset)."""
 
     end_offset: int
     base_offset: int
 
 
 def read_gaps(fs: FileSystem, path: Path) -> list[SegmentGap]:
-    """Return the gaps, ascending; none if there is no file.
+    """Return the gaps, ascending; none if the file is missing.
 
-    CorruptCheckpoint if it is damaged, or empty: it is made for a gap.
+    CorruptCheckpoint if it is damaged or empty: it is only ever written with a gap in it.
     """
     gaps: list[SegmentGap] = []
     for end_offset, base_offset, checksum in read_lines(fs, path, 3):
@@ -45,14 +45,14 @@ def read_gaps(fs: FileSystem, path: Path) -> list[SegmentGap]:
 
 
 def note_gap(fs: FileSystem, path: Path, gap: SegmentGap) -> None:
-    """Add a gap at the end of the log, durably; those that lay above were truncated.
+    """Add a gap at the end of the log, durably; drop the gaps above it, which were truncated.
 
-    A damaged file is left as it is: one that looks sound would disown the gaps it has lost.
+    A damaged file is left as it is: a valid file without the lost gaps would deny them.
     """
     try:
         noted = read_gaps(fs, path)
     except CorruptCheckpoint as error:
-        _LOG.warning("%s is not noted: %s", tuple(gap), error)
+        _LOG.warning("gap %s is not recorded: %s", tuple(gap), error)
         return
     kept = [one for one in noted if one.base_offset <= gap.end_offset]
     write_lines(fs, path, [(*one, _checksum(one)) for one in (*kept, gap)])

@@ -1,8 +1,8 @@
-"""The small JSON files of our own: one object with a version and a checksum, replaced atomically.
+"""tidelog's small JSON files: one object with a version and a checksum, replaced atomically.
 
-The checksum is that of what the object says, whatever the spacing. Without one a digit that changed
-on the disk would be a retention time, or another log's id. A file that has none is believed: from
-before there was one, or changed by hand.
+The checksum covers the values, not the spacing. Without it, a digit that changed on the disk could
+pass for another retention time or topic id. A file without a checksum is accepted: it was edited by
+hand, or written by a version that had none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ CHECKSUM_FIELD: Final = "checksum"
 def read_json(
     fs: FileSystem, path: Path, version: int, fields: Collection[str]
 ) -> dict[str, object] | None:
-    """Return the object in the file, of some of these fields; None if there is no file.
+    """Return the object in the file, which has only these fields; None if the file is missing.
 
-    CorruptCheckpoint if its checksum is wrong, or it is not an object of exactly this version and
-    of nothing but these fields: a later program may have written something that we would lose.
+    CorruptCheckpoint if its checksum is wrong, its version is another one, or it has other fields:
+    a later version may have written something that the next write would lose.
     """
     try:
         content = fs.read_bytes(path)
@@ -44,16 +44,16 @@ def read_json(
     if not isinstance(found, dict) or found.get(VERSION_FIELD) != version:
         raise corrupt(path, f"it is not an object of version {version}")
     if not is_intact:
-        hint = f"after a change by hand leave {CHECKSUM_FIELD!r} out"
-        raise corrupt(path, f"the checksum of what it says is not {stored!r}; {hint}")
+        hint = f"after an edit by hand, remove {CHECKSUM_FIELD!r}"
+        raise corrupt(path, f"the checksum of its content is not {stored!r}; {hint}")
     unknown = sorted(found.keys() - {VERSION_FIELD, *fields})
     if unknown:
-        raise corrupt(path, f"{unknown[0]!r} is nothing that it could say")
+        raise corrupt(path, f"the field {unknown[0]!r} is not known")
     return found
 
 
 def write_json(fs: FileSystem, path: Path, version: int, fields: Mapping[str, object]) -> None:
-    """Replace the file, durably; the caller sees to it that only one thread at a time does."""
+    """Replace the file durably; the caller allows only one thread at a time."""
     stored = {VERSION_FIELD: version, **fields}
     _replace(
         fs, path, json.dumps({**stored, CHECKSUM_FIELD: _checksum(stored)}, ensure_ascii=False)
@@ -61,9 +61,9 @@ def write_json(fs: FileSystem, path: Path, version: int, fields: Mapping[str, ob
 
 
 def write_texts(fs: FileSystem, path: Path, version: int, texts: Mapping[str, str]) -> None:
-    """As `write_json`, of fields whose values are `canonical` already.
+    """As `write_json`, with values that are `canonical` text already.
 
-    For whoever keeps the texts of thousands of values of which one has changed.
+    For callers that keep the texts of thousands of values, of which one has changed.
     """
     fields = sorted({**texts, VERSION_FIELD: canonical(version)}.items())
     stored = ", ".join(f'"{name}": {text}' for name, text in fields)
@@ -72,12 +72,12 @@ def write_texts(fs: FileSystem, path: Path, version: int, texts: Mapping[str, st
 
 
 def canonical(value: object) -> str:
-    """Return the one spelling of a value that checksums are of."""
+    """Return the canonical JSON text of a value, which checksums cover."""
     return json.dumps(value, sort_keys=True)
 
 
 def _replace(fs: FileSystem, path: Path, content: str) -> None:
-    # Indented for people, but not by json: thousands of topics would take it a tenth of a second.
+    # Indented for people by msgspec: `json` would take 100 ms for thousands of topics.
     replace_atomically(fs, path, f"{msgspec.json.format(content, indent=2)}\n".encode())
 
 

@@ -5,8 +5,8 @@
     flights 0 1523
     flights 1 980
 
-Kafka's `CheckpointFile`; docs/formats/checkpoints.md. Reading is strict: a checkpoint decides what
-is believed after a crash, and a file that is wrong in one place is not to be trusted in another.
+Kafka's `CheckpointFile`; docs/formats/checkpoints.md. Reading is strict: recovery relies on
+checkpoints, and a file with one wrong line cannot be trusted in the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def read_lines(fs: FileSystem, path: Path, field_count: int) -> list[list[str]]:
-    """Return the fields of every line; none if the file is missing, empty or has a version only.
+    """Return the fields of every line; none if the file is missing, empty or only has a version.
 
-    CorruptCheckpoint if it is anything but what `write_lines` writes, spacing aside.
+    CorruptCheckpoint if it differs, except in spacing, from what `write_lines` writes.
     """
     try:
         content = fs.read_bytes(path)
@@ -38,7 +38,7 @@ def read_lines(fs: FileSystem, path: Path, field_count: int) -> list[list[str]]:
 
 
 def write_lines(fs: FileSystem, path: Path, rows: Iterable[Iterable[object]]) -> None:
-    """Replace the file; the caller sees to it that only one thread at a time does."""
+    """Replace the file; the caller allows only one thread at a time."""
     replace_atomically(fs, path, format_lines(rows))
 
 
@@ -49,7 +49,7 @@ def format_lines(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 def parse_lines(content: bytes, field_count: int, path: Path) -> list[list[str]]:
-    """Take the bytes of a file apart; `path` is for the message of CorruptCheckpoint."""
+    """Parse the bytes of a file; `path` is for the message of CorruptCheckpoint."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ def parse_lines(content: bytes, field_count: int, path: Path) -> list[list[str]]
         return []
     expected = parse_number(lines[1], path)
     if expected != len(lines) - 2:
-        raise corrupt(path, f"it announces {expected} entries and has {len(lines) - 2}")
+        raise corrupt(path, f"it declares {expected} entries and has {len(lines) - 2}")
     rows = [line.split() for line in lines[2:]]
     for line, row in zip(lines[2:], rows, strict=True):
         if len(row) != field_count:
@@ -72,12 +72,12 @@ def parse_lines(content: bytes, field_count: int, path: Path) -> list[list[str]]
 
 def parse_number(text: str, path: Path) -> int:
     """Read a decimal number of at most 64 bits; `path` is for the message of CorruptCheckpoint."""
-    number = text.strip()  # of more kinds of space than `int` takes
+    number = text.strip()  # `int` alone accepts fewer kinds of space
     if _NUMBER.fullmatch(number) is None:
         raise corrupt(path, f"{text!r} is not a number")
     return int(number)
 
 
 def corrupt(path: Path, what: str) -> CorruptCheckpoint:
-    """Build the error that every reader of this package raises."""
+    """Return the error that every reader of this package raises."""
     return CorruptCheckpoint(f"{path} is corrupt: {what}", file=str(path))

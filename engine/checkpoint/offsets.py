@@ -14,14 +14,14 @@ from engine.types import INT32_MAX, INT64_MAX, TopicPartition
 
 
 class OffsetCheckpoint:
-    """One such file. One thread writes at a time; a reader sees a whole write or none of it."""
+    """One offset checkpoint file. One thread writes at a time; readers see the old or new file."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.path = path
         self._fs = fs
 
     def read(self) -> dict[TopicPartition, int]:
-        """Return what is written; empty if there is no file. CorruptCheckpoint if it is damaged."""
+        """Return the offsets; empty if the file is missing. CorruptCheckpoint if it is damaged."""
         offsets = {}
         for topic, partition, offset in read_lines(self._fs, self.path, 3):
             log = TopicPartition(topic, self._bounded(partition, INT32_MAX))

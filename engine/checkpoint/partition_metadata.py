@@ -3,8 +3,8 @@
     version: 0
     topic_id: S6g8ZPZuQWap3C72_08X5Q
 
-`partition.metadata` holds a topic id: a UUID in base64url, 22 characters without padding. Two
-topics of one name, one made after the other was deleted, differ in it.
+`partition.metadata` holds a topic id: a UUID in base64url, 22 characters without padding. A topic
+that is deleted and created again gets another id.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def format_topic_id(raw: bytes) -> str:
-    """Spell the 16 bytes of a UUID as Kafka does."""
+    """Format the 16 bytes of a UUID as Kafka does."""
     assert len(raw) == TOPIC_ID_BYTES, raw
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def is_topic_id(text: str) -> bool:
-    """Whether the text is an id that a topic can have; all zeros means "no id"."""
+    """Whether the text is a valid topic id; all zeros means "no id"."""
     return _TOPIC_ID.fullmatch(text) is not None and any(base64.urlsafe_b64decode(text + "=="))
 
 
 def read_topic_id(fs: FileSystem, path: Path) -> str | None:
-    """Return the topic id in the file; None if there is no file. CorruptCheckpoint if damaged."""
+    """Return the topic id in the file; None if it is missing. CorruptCheckpoint if damaged."""
     try:
         content = fs.read_bytes(path)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def read_topic_id(fs: FileSystem, path: Path) -> str | None:
     matches = [_FIELDS.fullmatch(line) for line in lines]
     fields = {match[1]: match[2] for match in matches if match is not None}
     if len(lines) != 2 or fields.keys() != {"version", "topic_id"}:
-        raise corrupt(path, "it has not a version and a topic_id")
+        raise corrupt(path, "it does not have a version and a topic_id")
     if parse_number(fields["version"], path) < VERSION:
         raise corrupt(path, f"its version is {fields['version']}")
     topic_id = fields["topic_id"]
@@ -59,6 +59,6 @@ def read_topic_id(fs: FileSystem, path: Path) -> str | None:
 
 
 def write_topic_id(fs: FileSystem, path: Path, topic_id: str) -> None:
-    """Replace the file, durably: Kafka's bytes, so without a newline at the end."""
+    """Replace the file durably with Kafka's bytes, which have no newline at the end."""
     assert is_topic_id(topic_id), topic_id
     replace_atomically(fs, path, f"version: {VERSION}\ntopic_id: {topic_id}".encode())

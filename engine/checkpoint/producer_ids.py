@@ -1,7 +1,7 @@
-"""Numbers for producers, never one twice: `tidelog-producer-ids.json`.
+"""Allocates producer ids, each at most once: `tidelog-producer-ids.json`.
 
-Kafka's `ProducerIdManager` without the controller: ids are reserved in blocks before they are given
-out, so a crash loses what is left of a block and repeats nothing.
+Kafka's `ProducerIdManager` without the controller: ids are reserved in blocks before they are
+allocated, so a crash loses the rest of a block and never repeats an id.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _FIELD: Final = "next_producer_id"
 
 
 class ProducerIds:
-    """The producer ids of one data directory, for one thread at a time.
+    """The producer ids of one data directory. Not thread-safe.
 
-    Nothing is read or written before the first call. One call in a thousand waits for the disk.
+    The file is read by the first call, and written by one call in a thousand.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, *, block_size: int = BLOCK_SIZE) -> None:
@@ -39,7 +39,7 @@ class ProducerIds:
         self._load()
 
     def allocate(self) -> int:
-        """Return an id that was never returned before. CorruptCheckpoint if the file is damaged."""
+        """Return an unused id. CorruptCheckpoint if the file is damaged."""
         if self._next_id >= self._load():
             self._reserve(self._next_id)
         allocated = self._next_id
@@ -47,36 +47,36 @@ class ProducerIds:
         return allocated
 
     def raise_above(self, highest_seen: int) -> None:
-        """See to it that all further ids exceed one that was found in a log."""
+        """Make all further ids exceed `highest_seen`, which was found in a log."""
         self._load()
         self._next_id = max(self._next_id, highest_seen + 1)
 
     @property
     def reserved_end(self) -> int:
-        """The end, exclusive, of what is reserved on disk; read from the file if need be."""
+        """The exclusive end of the ids that are reserved on disk; reads the file if necessary."""
         return self._load()
 
     def reserve_through(self, end_id: int) -> None:
-        """Have the ids below `end_id` reserved on disk here too: another directory gives them out.
+        """Reserve the ids below `end_id` on disk: another directory allocates them.
 
-        Ids of this directory's own go on behind them.
+        This directory's own ids continue after them.
         """
         if self._load() < end_id:
             self._reserve(end_id - self._block_size)
             self._next_id = end_id
 
     def _load(self) -> int:
-        """Return the end, exclusive, of what is reserved on disk."""
+        """Return the exclusive end of the ids that are reserved on disk."""
         if self._end_id is None:
             content = read_json(self._fs, self.path, VERSION, (_FIELD,)) or {_FIELD: 0}
             end_id = content.get(_FIELD)
             if not isinstance(end_id, int) or not 0 <= end_id <= INT64_MAX:
                 raise corrupt(self.path, f"{end_id!r} is not a producer id")
-            # What the last process had reserved and did not use is lost, and that is the point.
+            # Ids that the last process reserved and may not have used are skipped.
             self._next_id = self._end_id = end_id
         return self._end_id
 
     def _reserve(self, first_id: int) -> None:
         end_id = first_id + self._block_size
         write_json(self._fs, self.path, VERSION, {_FIELD: end_id})
-        self._end_id = end_id  # only now: an id counts as reserved when a power cut cannot undo it
+        self._end_id = end_id  # after the write: an id counts as reserved once it is durable

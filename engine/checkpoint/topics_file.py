@@ -1,8 +1,8 @@
-"""The topics of a data directory and what was configured for them: `tidelog-topics.json`.
+"""The topics of a data directory and their configurations: `tidelog-topics.json`.
 
-Kafka keeps this in its metadata log, which we have not. The file decides what exists: a partition
-directory that belongs to no topic here is adopted from its name, or was being made or removed when
-the process died.
+Kafka keeps them in its metadata log, which tidelog does not have. This file is the truth: a
+partition directory of a topic that is not in it is adopted under its name, unless a crash
+interrupted its creation or removal.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ class TopicEntry:
     partitions: int
 
     config: Mapping[str, str] = field(default_factory=dict)
-    """What differs from the defaults, in Kafka's names and spelling."""
+    """The configurations that differ from the defaults, in Kafka's names and spelling."""
 
     adopted: bool = False
-    """Found in a directory of Kafka's, its configuration unknown."""
+    """Found in a directory that a Kafka broker wrote; its configuration is unknown."""
 
     deleted: bool = False
-    """Its deletion has begun: directories that carry its id are put away, not adopted again."""
+    """Its deletion has begun: directories with its id are removed, not adopted again."""
 
     compacted: bool = False
-    """It was compacted at some time, so that its offsets may have gaps for good."""
+    """It was compacted at some time, so its offsets may have gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsCopy:
-    """What one data directory's file says; of several copies the newest is right."""
+    """The topics in one data directory's file; if copies differ, the newest wins."""
 
     generation: int = 0
-    """Grows by one with each change; 0 if there is no file, or one from before it was counted."""
+    """Incremented with each change; 0 without a file, or if an older version wrote it."""
 
     topics: dict[str, TopicEntry] = field(default_factory=dict)
 
 
 class _Written(NamedTuple):
-    """An entry, and how the file has it with its name."""
+    """An entry and its text in the file, the name included."""
 
     entry: TopicEntry
     text: str
@@ -71,11 +71,11 @@ class TopicsFile:
         self._written: dict[str, _Written] = {}
 
     def read(self) -> dict[str, TopicEntry]:
-        """Return the topics by name; none if there is no file. CorruptCheckpoint if damaged."""
+        """Return the topics by name; none if the file is missing. CorruptCheckpoint if damaged."""
         return self.read_copy().topics
 
     def read_copy(self) -> TopicsCopy:
-        """Return the topics with the number of the change that wrote them."""
+        """Return the topics and their generation."""
         content = read_json(self._fs, self.path, VERSION, ("generation", "topics"))
         if content is None:
             return TopicsCopy()
@@ -83,12 +83,12 @@ class TopicsFile:
         if not isinstance(topics, dict):
             raise corrupt(self.path, "it has no topics")
         if not isinstance(generation, int) or generation < 0:
-            raise corrupt(self.path, f"{generation!r} is no number of a change")
+            raise corrupt(self.path, f"{generation!r} is not a generation")
         entries = {name: self._entry(name, stored) for name, stored in topics.items()}
         return TopicsCopy(generation, entries)
 
     def write(self, topics: Mapping[str, TopicEntry], generation: int = 0) -> None:
-        """Replace the whole content, durably; the same entries as before cost little."""
+        """Replace the whole content durably; unchanged entries are not encoded again."""
         counted = {"generation": canonical(generation)} if generation else {}
         self._written = {name: self._text_of(name, topics[name]) for name in sorted(topics)}
         stored = ", ".join(one.text for one in self._written.values())
@@ -126,7 +126,7 @@ class TopicsFile:
 
 
 def _stored(entry: TopicEntry) -> dict[str, object]:
-    """Return the entry for the file, which mentions a deletion or compaction only if true."""
+    """Return the entry for the file, with the flags for deletion and compaction only if set."""
     fields: dict[str, object] = {
         "id": entry.id,
         "partitions": entry.partitions,

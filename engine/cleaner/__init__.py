@@ -1,4 +1,4 @@
-"""Compaction: of every key only the newest record stays; Kafka's `LogCleaner`.
+"""Compaction keeps only the newest record of every key; Kafka's `LogCleaner`.
 
 Read in this order: `selection` (which log, how far), `offset_map` (the newest offset of each key),
 `filter` (what is kept of a batch, and why), `rewrite` (survivors into new segments), `cleaner`.

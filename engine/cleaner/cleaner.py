@@ -1,8 +1,8 @@
-"""The cleaner: again and again the dirtiest log, one at a time, on a thread of its own.
+"""The cleaner: compacts the dirtiest log, one at a time, on a thread of its own.
 
-One at a time because the offset map is what compaction costs in memory. After each round retention
-runs on the compacted logs, so that it never meets a cleaning of the same log. A log that cannot be
-cleaned is reported once and left alone until the next start. Kafka's `LogCleaner` and
+One at a time because each round needs memory for its offset map. Retention of compacted logs runs
+between rounds on the same thread, so that both never work on the same log at once. A log that
+cannot be cleaned is reported once and skipped until the next start. Kafka's `LogCleaner` and
 `LogCleanerManager`.
 """
 
@@ -68,25 +68,25 @@ class LogCleaner:
         self._one_at_a_time = threading.Lock()
         self._marks: CleanMarks | None = None
         self._uncleanable: dict[TopicPartition, tuple[str, str]] = {}  # log id, reason
-        self._tried: set[TopicPartition] = set()  # in vain, since a pass last found nothing to do
+        self._tried: set[TopicPartition] = set()  # failed since the last idle pass
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidelog-cleaner", daemon=True)
 
-    # -- life --------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take over the marks and begin; all logs must be open."""
+        """Read the cleaner checkpoints and start the thread; all logs must be open."""
         with self._one_at_a_time:
             self._marks = CleanMarks(self._manager.checkpoints, self._manager.logs())
         if self._config.enable:
             self._thread.start()
 
     def stop(self) -> None:
-        """Give up the round that is under way, which changes nothing, and wait for the thread."""
+        """Abandon the current round, which changes nothing, and wait for the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._one_at_a_time:  # whoever called clean_now
+        with self._one_at_a_time:  # wait for a clean_now of another thread
             if self._marks is not None and not self._manager.health.is_offline:
                 self._write_marks(self._marks)
             self._marks = None
@@ -96,8 +96,8 @@ class LogCleaner:
             while not self._stopping.wait(self._config.backoff_ms / 1000):
                 try:
                     while not self._stopping.is_set() and self.run_pass() is not None:
-                        pass  # the next log may be as dirty
-                except Exception:  # noqa: BLE001 - the thread must go on, or compaction ends unseen
+                        pass  # the next log may be dirty too
+                except Exception:  # noqa: BLE001 - or compaction would stop silently
                     _LOG.exception("a pass of the cleaner failed and will run again")
         finally:
             if not self._stopping.is_set():
@@ -108,9 +108,9 @@ class LogCleaner:
     def run_pass(self) -> CleaningReport | None:
         """Clean the dirtiest log that is due and can be cleaned; run retention on compacted logs.
 
-        A log that cannot be cleaned now, on a full disk for example, is not tried again before all
-        others had their turn. Returns None if nothing was cleaned. Only what concerns no single log
-        is raised.
+        A log that cannot be cleaned now, on a full disk for example, is tried again only after all
+        others. Returns None if nothing was cleaned. Errors of a single log are reported, not
+        raised.
         """
         with self._one_at_a_time:
             if self._manager.health.is_offline or self._marks is None:
@@ -124,11 +124,11 @@ class LogCleaner:
             return report
 
     def clean_now(self, log: Log) -> CleaningReport:
-        """Clean a log as far as it can be, however little of it is dirty; return what that did.
+        """Clean a log as far as possible, however little of it is dirty; return the report.
 
-        Waits for a round that is under way. What is younger than min.compaction.lag.ms stays, and
-        so does the active segment: roll first. Raises PolicyViolation for a log that is not
-        compacted, Recovering when stopping, and what is wrong with the log.
+        Waits for the current round. Records younger than min.compaction.lag.ms are not cleaned, and
+        neither is the active segment: roll it first. Raises PolicyViolation for a log that is not
+        compacted, Recovering when stopping, and any error of the log itself.
         """
         with self._one_at_a_time:
             marks = self._marks
@@ -137,13 +137,13 @@ class LogCleaner:
                 try:
                     return self._clean_fully(log, marks)
                 except CleaningAborted as error:
-                    _LOG.info("%s: once more, because %s", log.topic_partition, error)
+                    _LOG.info("%s: cleaning it again, because %s", log.topic_partition, error)
                 finally:
                     self._write_marks(marks)
             raise Recovering("the cleaner is not running")
 
     def preview(self, log: Log) -> CleanableRange:
-        """Return what `clean_now` would clean; changes nothing and waits for no round.
+        """Return the range that `clean_now` would clean; changes nothing and does not wait.
 
         Raises PolicyViolation for a log that is not compacted, Recovering when stopping.
         """
@@ -158,10 +158,10 @@ class LogCleaner:
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
-        """The logs that are left alone until the next start, and why."""
+        """The logs that are skipped until the next start, and why."""
         return MappingProxyType({log: why for log, (_, why) in self._uncleanable.items()})
 
-    # -- private steps, one at a time --------------------------------------------------------
+    # -- private steps, under the lock -------------------------------------------------------
 
     def _candidates(self, marks: CleanMarks) -> Iterator[CleanableRange]:
         for log in self._compacted_logs():
@@ -171,14 +171,14 @@ class LogCleaner:
                 with log.durability.health.reading:
                     candidate = self._range(log, log.reader.segments, marks)
             except Overloaded as error:
-                _LOG.warning("%s is not looked at: %s", log.topic_partition, error)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
+                _LOG.warning("%s is skipped by the cleaner: %s", log.topic_partition, error)
+            except Exception as error:  # noqa: BLE001 - one log must not stop the others
                 self._give_up(log, error)
             else:
                 yield candidate
 
     def _report_dirt(self, candidates: Sequence[CleanableRange], marks: CleanMarks) -> None:
-        """Tell what there is to do, and what is left undone until the next start."""
+        """Report the dirty ratio and delay of the cleanable logs, and the uncleanable ones."""
         self._recorder.cleaner_looked(
             dirty_ratio=max((one.ratio for one in candidates), default=0.0),
             delay_ms=max((one.overdue_ms for one in candidates), default=0),
@@ -198,16 +198,16 @@ class LogCleaner:
                 yield log
 
     def _range(self, log: Log, segments: Sequence[Segment], marks: CleanMarks) -> CleanableRange:
-        """Return what can be cleaned; a mark that cannot be right is put right."""
+        """Return the cleanable range of a log; an impossible mark is replaced."""
         mark = marks.cleaned_up_to(log)
         first_dirty = first_dirty_offset(log, mark)
         if mark is not None and mark != first_dirty:
-            _LOG.warning("%s: %d is no mark for it", log.topic_partition, mark)
+            _LOG.warning("%s: its clean mark %d is impossible", log.topic_partition, mark)
             marks.note(log, first_dirty)
         return cleanable_range(log, segments, first_dirty, self._clock.now_ms())
 
     def _clean_fully(self, log: Log, marks: CleanMarks) -> CleaningReport:
-        """Run as many rounds as the offset map makes it."""
+        """Run rounds until the range is clean; the offset map may not hold all keys at once."""
         report, dirty = self._clean(log, marks)
         while report.end_offset < dirty.first_uncleanable_offset:
             later, dirty = self._clean(log, marks)
@@ -215,18 +215,18 @@ class LogCleaner:
         return report
 
     def _clean(self, log: Log, marks: CleanMarks) -> tuple[CleaningReport, CleanableRange]:
-        """Run one round; return what it did, and what it was to clean.
+        """Run one round; return its report and the range it had to clean.
 
-        Raises CleaningAborted if the log changed under it, whatever failed because of that.
+        Raises CleaningAborted if the log was changed meanwhile, whatever error that caused.
         """
-        compaction = log.maintenance.compaction()  # first: a change from here on makes it stale
+        compaction = log.maintenance.compaction()  # first, so that any later change makes it stale
         try:
             with log.durability.health.reading:
                 dirty = self._range(log, compaction.segments, marks)
                 report = run_round(compaction, dirty, self._config, partial(self._pace, compaction))
         except (CorruptIndex, StoredDataCorrupt, ValueError) as error:
-            if compaction.is_stale:  # the bytes, or the open files, went while they were read
-                raise CleaningAborted(f"{log.topic_partition} changed meanwhile") from error
+            if compaction.is_stale:  # the bytes or files went away while they were read
+                raise CleaningAborted(f"{log.topic_partition} was changed meanwhile") from error
             compaction.context.recorder.corrupt_data_found(log.topic_partition)
             raise
         marks.note(log, report.end_offset)
@@ -243,7 +243,7 @@ class LogCleaner:
     def _clean_first(
         self, candidates: Sequence[CleanableRange], marks: CleanMarks
     ) -> CleaningReport | None:
-        """Clean the first of the logs that can be cleaned, and was not tried in vain before."""
+        """Clean the first log that can be cleaned and has not failed since the last idle pass."""
         for candidate in candidates:
             log = candidate.log
             if log.topic_partition not in self._tried and not self._stopping.is_set():
@@ -256,30 +256,30 @@ class LogCleaner:
 
     def _clean_or_report(self, log: Log, marks: CleanMarks) -> CleaningReport | None:
         try:
-            log.durability.health.ensure_online()  # before all of the log is read for nothing
+            log.durability.health.ensure_online()  # before the whole log is read in vain
             return self._clean(log, marks)[0]
         except CleaningAborted as error:
             _LOG.info("%s was not compacted: %s", log.topic_partition, error)
         except (Overloaded, StorageOffline, StorageFull) as error:
             _LOG.error("%s was not compacted: %s", log.topic_partition, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other logs go on
+        except Exception as error:  # noqa: BLE001 - one log must not stop the others
             self._give_up(log, error)
         return None
 
     def _pace(self, compaction: Compaction, size_bytes: int) -> None:
-        """Wait as the throttle asks; raise CleaningAborted if the round has lost its purpose."""
+        """Wait as long as the throttle asks; raise CleaningAborted if the round is stale."""
         compaction.ensure_current()
         self._recorder.cleaner_io(size_bytes=size_bytes)
         pause_ms = self._throttle.pause_ms(size_bytes)
         if self._stopping.wait(pause_ms / 1000) if pause_ms else self._stopping.is_set():
-            raise CleaningAborted("the cleaner stops")
+            raise CleaningAborted("the cleaner is stopping")
 
     def _give_up(self, log: Log, error: Exception) -> None:
         _LOG.error("%s is not compacted until restart", log.topic_partition, exc_info=error)
         self._uncleanable[log.topic_partition] = (log.reader.log_id, str(error))
 
     def _forget_departed(self) -> None:
-        """Give those a chance that were made again or truncated."""
+        """Retry uncleanable logs whose topic was recreated or whose log was truncated."""
         present = {log.topic_partition: log.reader.log_id for log in self._manager.logs()}
         self._uncleanable = {
             log: (log_id, why)
@@ -291,12 +291,12 @@ class LogCleaner:
         try:
             marks.write(self._manager.logs)
         except (Overloaded, StorageError) as error:
-            _LOG.error("how far logs are clean was not written down: %s", error)
+            _LOG.error("the cleaner checkpoint was not written: %s", error)
 
 
 def _ensure_compacted(log: Log) -> None:
     if not log.config.is_compacted:
         raise PolicyViolation(
-            f"cleanup.policy of {log.topic_partition} does not have compact in it",
+            f"cleanup.policy of {log.topic_partition} does not include compact",
             log=str(log.topic_partition),
         )

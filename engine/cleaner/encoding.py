@@ -1,7 +1,7 @@
-"""The two batches that only compaction writes: one with some of its records, one with none.
+"""The two batches that only compaction writes: with some of the records, and with none.
 
 Both keep base offset, last offset, producer, epoch and sequence of the batch they replace, so that
-duplicates are recognised as before. Kafka's `MemoryRecords.buildRetainedRecordsInto` and
+duplicates are still recognised. Kafka's `MemoryRecords.buildRetainedRecordsInto` and
 `DefaultRecordBatch.writeEmptyHeader`. Pure.
 """
 
@@ -64,7 +64,7 @@ def rewritten_batch(
         max_timestamp=max_timestamp,
         records_count=len(records),
     )
-    if new.base_timestamp < 0:  # which the compiled builder takes for none
+    if new.base_timestamp < 0:  # which the compiled builder reads as "no timestamp"
         return encode_batch(
             new,
             (Record(one.offset, one.timestamp, one.key, one.value, one.headers) for one in records),
@@ -76,9 +76,10 @@ def rewritten_batch(
 
 
 def _encoded(header: BatchHeader, records: Sequence[StoredRecord]) -> bytearray:
-    """Return the uncompressed records behind room for a header.
+    """Return the uncompressed records after 61 bytes for the header.
 
-    The compiled builder takes its base from the first record: one that goes again, if need be.
+    The compiled builder takes the base timestamp from the first record. If the batch has a delete
+    horizon, a placeholder with that time comes first and is cut off again.
     """
     builder = new_builder()
     append = builder.append

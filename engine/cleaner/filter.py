@@ -1,9 +1,9 @@
-"""What compaction keeps of one batch, and why. Pure: a batch in, what takes its place out.
+"""What compaction keeps of one batch, and why. Pure: takes a batch, returns its replacement.
 
-Of a data batch a record goes if the map knows a newer one of its key, if it has no key, or if it is
-a tombstone whose time is up. A tombstone gets that time, the delete horizon, when a pass keeps it
-for the first time, and so does a marker once no data of its transaction is left: a reader who keeps
-up sees every delete. Emptied batches stay as bare headers where their offset or sequence is still
+A record of a data batch is removed if the map has a newer one of its key, if it has no key, or if
+it is a tombstone past its delete horizon. A tombstone gets its delete horizon when a pass keeps it
+for the first time; a marker gets one when no data of its transaction is left. So a reader that
+keeps up sees every delete. Emptied batches stay as bare headers while their offset or sequence is
 needed. Mirrors the record filter of Kafka's `Cleaner` and `MemoryRecords.filterTo`.
 """
 
@@ -25,23 +25,23 @@ from engine.types import Buffer
 
 @enum.unique
 class Retention(enum.Enum):
-    """What becomes of a batch of which no record is kept; Kafka's `BatchRetention`."""
+    """What happens to a batch when none of its records is kept; Kafka's `BatchRetention`."""
 
-    DELETE = "delete"  # it goes, and need not even be decompressed
+    DELETE = "delete"  # removed, without being decompressed
     DELETE_EMPTY = "delete_empty"
     RETAIN_EMPTY = "retain_empty"  # its header stays
 
 
 class LastBatch(NamedTuple):
-    """What a log remembers of an active producer: where its last data batch ended, if known."""
+    """An active producer in the log's state: where its last data batch ended, if known."""
 
     last_offset: int | None
     producer_epoch: int
 
     def is_in(self, header: BatchHeader) -> bool:
-        """Whether this is the batch that keeps the producer's sequence, or its epoch, in the log.
+        """Whether this batch must stay so that the log keeps the producer's sequence or epoch.
 
-        By offset and not by sequence, because sequences are used again.
+        Compared by offset, because sequences wrap around.
         """
         if self.last_offset is not None:
             return header.last_offset == self.last_offset
@@ -50,14 +50,15 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What holds for one whole round of cleaning; times in ms."""
+    """The values that are fixed for one round of cleaning; times in ms."""
 
     now_ms: int
     delete_retention_ms: int
     end_offset: int
-    """Exclusive: the batch that ends here stays, or the log would end earlier after a restart."""
+    """Exclusive. The batch that ends at this offset stays; otherwise the log would end earlier
+    after a restart."""
     limit_bytes: int
-    """No batch is decompressed to more."""
+    """The limit for one decompressed batch."""
 
     @property
     def new_horizon_ms(self) -> int:
@@ -66,7 +67,7 @@ class Round:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What went through a filter: records before and after."""
+    """How many records a filter read, kept, and dropped for want of a key."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -75,7 +76,7 @@ class FilterCounts:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """Decides for every batch of a round, in log order: it keeps track of transactions."""
+    """Filters the batches of a round, in log order, because it keeps track of transactions."""
 
     round: Round
     newest: OffsetMap
@@ -85,9 +86,9 @@ class BatchFilter:
     """By producer id."""
 
     def keep(self, batch: BatchView) -> Buffer | None:
-        """Return what takes the batch's place, None for nothing; the very bytes if all of it stays.
+        """Return the batch's replacement: None to remove it, its own bytes if all of it stays.
 
-        Raises InvalidRecord, CorruptBatch or TooLarge for a content that cannot be read.
+        Raises InvalidRecord, CorruptBatch or TooLarge if the records cannot be read.
         """
         header = batch.header
         if header.is_control:
@@ -115,9 +116,9 @@ class BatchFilter:
     def _keep_records(
         self, batch: BatchView, *, discards: bool, is_meaningless: bool
     ) -> Buffer | None:
-        """Return the batch with the records that stay, None if none does.
+        """Return the batch with the records that stay; None if none stays.
 
-        A message of an old format goes or stays as a whole: nothing here writes its kind.
+        A message of magic 0 or 1 is kept or removed as a whole, because tidelog never writes them.
         """
         header = batch.complete_header(limit_bytes=self.round.limit_bytes)
         self.counts.records_read += header.records_count
@@ -165,5 +166,5 @@ def _horizon_of(header: BatchHeader) -> int | None:
 
 
 def _is_over(header: BatchHeader, now_ms: int) -> bool:
-    """Whether the batch has a delete horizon and it has been reached."""
+    """Whether the batch's delete horizon, if it has one, is reached."""
     return header.has_delete_horizon and header.base_timestamp <= now_ms

@@ -1,7 +1,7 @@
-"""The dirty part of a log into an offset map, as far as the map has room. Kafka's `buildOffsetMap`.
+"""Puts the dirty keys of a log into an offset map, until it is full. Kafka's `buildOffsetMap`.
 
-Control batches and batches of aborted transactions are passed over: no reader ever sees them, so
-they supersede nothing.
+Control batches and batches of aborted transactions are skipped: readers never see them, so they
+replace no older record.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def build_offset_map(
 ) -> OffsetMap:
     """Return the newest offsets of the keys from the first dirty offset on.
 
-    `latest_offset` is where it ends, inclusive: before the first uncleanable offset if the map is
-    full. Raises StoredDataCorrupt, InvalidRecord, TooLarge, CleaningAborted.
+    `latest_offset` is the last offset covered; it lies further below the first uncleanable offset
+    if the map is full. Raises StoredDataCorrupt, InvalidRecord, TooLarge, CleaningAborted.
     """
     start, end = dirty.first_dirty_offset, dirty.first_uncleanable_offset
     return _Indexing(compaction, config, start, end).run(pace)
@@ -47,7 +47,7 @@ class _Indexing:
         for segment, end_offset in zip(self._segments, ends, strict=False):
             if not self._index_segment(segment, end_offset, pace):
                 break
-            self._map.latest_offset = end_offset - 1  # over a gap at the end, if there is one
+            self._map.latest_offset = end_offset - 1  # includes a gap at the end
         return self._map
 
     def _index_segment(self, segment: Segment, end_offset: int, pace: Pace) -> bool:
@@ -83,11 +83,11 @@ class _Indexing:
                     if room <= 0:
                         return False
                 newest.put(key, record.offset)
-                room -= 1  # at most: the key may have been there
+                room -= 1  # at most: the key may be in the map already
         return True
 
 
 def _memory_bytes(config: CleanerConfig, offsets_count: int) -> int:
-    """Return how much memory so many keys need, within the configured bound."""
+    """Return the memory for that many keys, within the configured bound."""
     needed = int(max(0, offsets_count) / config.io_buffer_load_factor) + 2
     return min(config.dedupe_buffer_bytes, needed * SLOT_BYTES)

@@ -1,9 +1,8 @@
-"""Up to where each log is clean, kept in Kafka's `cleaner-offset-checkpoint`.
+"""The offset up to which each log is clean, kept in Kafka's `cleaner-offset-checkpoint`.
 
-A mark holds for one log as it was: if the topic was made again under its name, or the log truncated
-or moved to another disk, the mark says nothing and the log counts as dirty from its start. Then its
-line goes with what it was about, see `Checkpoints`, or a start would believe it. A mark that is
-lost costs a round of cleaning and nothing else.
+A mark is valid for one state of a log. If the topic was created again, or the log was truncated or
+moved to another disk, the log counts as dirty from its start, and `Checkpoints` removes the line so
+that the next start does not use it. A lost mark costs one round of cleaning and nothing else.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class _Mark(NamedTuple):
 
 
 class CleanMarks:
-    """The marks of the logs that are open; each data directory has a file. Not thread-safe."""
+    """The marks of the open logs; each data directory has a file. Not thread-safe."""
 
     def __init__(self, files: Mapping[DirectoryHealth, Checkpoints], logs: Iterable[Log]) -> None:
-        """Take the marks of the files to be those of `logs`, which were just opened.
+        """Use the marks in the files for `logs`, which were just opened.
 
-        What lies above the stable end of a log was cut off: the log is dirty from its start, and
-        stays so when it has grown past the mark again.
+        If a mark lies above the last stable offset, the log was truncated: it counts as dirty from
+        its start, even after it has grown past the mark again.
         """
         self._files = files
         self._marks: dict[TopicPartition, _Mark] = {}
@@ -44,7 +43,7 @@ class CleanMarks:
                 self.note(log, first_dirty_offset(log, offset))
 
     def cleaned_up_to(self, log: Log) -> int | None:
-        """Return where the last cleaning of this log ended, exclusive; None if nobody knows."""
+        """Return where the last cleaning of this log ended, exclusive; None if unknown."""
         mark = self._marks.get(log.topic_partition)
         return mark.offset if mark is not None and mark == _mark(log, mark.offset) else None
 
@@ -53,7 +52,7 @@ class CleanMarks:
         self._marks[log.topic_partition] = _mark(log, offset)
 
     def write(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """Forget the marks of all other logs, and write down what is left if it has changed."""
+        """Drop the marks of all other logs, and write the rest if it has changed."""
         failure: Overloaded | StorageError | None = None
         for health, file in self._files.items():
             if health.is_offline:
@@ -66,7 +65,7 @@ class CleanMarks:
             raise failure
 
     def _current(self, here: Path, logs: Callable[[], Iterable[Log]]) -> dict[TopicPartition, int]:
-        """Return the marks of one directory, with those gone whose logs are gone."""
+        """Return the marks of one directory, without those of logs that no longer exist."""
         present = {log.topic_partition: _mark(log, 0) for log in logs()}
         self._marks = {
             log: mark

@@ -1,10 +1,11 @@
-"""The newest offset of each key, in bounded memory: 24 bytes a key whatever its length.
+"""The newest offset of each key, in bounded memory: 24 bytes per key, whatever its length.
 
-A slot is the offset, plus one so that an empty slot is all zeros, and two hashes of the key. They
-are the interpreter's own, SipHash with a secret of this process, a fraction of what a digest costs:
-the map lives as long as one round, and nobody outside can make keys that collide. A dozen probes
-jump by the second hash, then the search goes on slot by slot. Two keys that agree in all 128 bits
-would be taken for one, the risk that Kafka's `SkimpyOffsetMap` takes with MD5.
+A slot is the offset, plus one so that an empty slot is all zeros, and two hashes of the key. The
+hashes are Python's own: SipHash with a secret of this process, which clients cannot make collide
+and which costs a fraction of a digest. They need not be stable, because a map lives for one round.
+The first probes jump by the second hash, then the search continues slot by slot. Two keys that
+agree in all 128 bits would count as one: the same risk that Kafka's `SkimpyOffsetMap` takes with
+MD5.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ assert sys.hash_info.algorithm.startswith("siphash"), "others can be made to col
 
 _JUMPS: Final = 12
 _SECOND: Final = b"\0"
-"""In front of a key it makes another key, with a hash that has nothing to do with the first."""
+"""The prefix for the second hash: it makes the two hashes of a key independent."""
 
 
 class OffsetMap:
     """Keys to offsets, insert or replace only. Not thread-safe.
 
-    `latest_offset` is how far the log has been put into the map, inclusive: the caller moves it
-    over what has no key. Memory that no slot was written in is never touched.
+    `latest_offset` is the last offset of the log that the map covers; the caller also advances it
+    past records without a key. Pages without a written slot are never touched.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -43,7 +44,7 @@ class OffsetMap:
         return self._count
 
     def put(self, key: bytes, offset: int) -> None:
-        """Remember `offset` as the newest of `key`. Raises OverflowError if every slot is taken."""
+        """Store `offset` as the newest of `key`. Raises OverflowError if every slot is taken."""
         if self._count >= self.slots_count:
             raise OverflowError("every slot of the offset map is taken")
         table = self._table
@@ -70,7 +71,7 @@ class OffsetMap:
     def _search(self, first: int, second: int) -> int:
         """Return the position of the key's slot or of the first empty one; -1 if there is none.
 
-        A dozen probes behind the first jump by the second hash, then every slot is looked at.
+        The first probes jump by the second hash, then every slot is tried.
         """
         table, count = self._table, self.slots_count
         position, probe = first % count * _SLOT_WORDS, 0

@@ -1,7 +1,7 @@
-"""A segment's batches in large pieces, each proved before anything is made of it.
+"""Reads a segment's batches in large chunks, and verifies each batch before it is used.
 
-What compaction copies gets a fresh file, and what it rewrites a fresh checksum: damage must not
-slip through.
+Compaction copies batches and computes new checksums, so damage that it did not detect would become
+undetectable.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from engine.records.record import Headers
 from engine.segment.segment import Segment
 
 Pace = Callable[[int], None]
-"""Told of bytes before they are used; may wait, or end the round with CleaningAborted."""
+"""Called with a number of bytes before they are used; may wait, or raise CleaningAborted."""
 
 
 class StoredRecord(Protocol):
-    """A record as whichever codec makes it."""
+    """A record from either decoder."""
 
     @property
     def offset(self) -> int: ...
@@ -36,7 +36,7 @@ class StoredRecord(Protocol):
 
 
 def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:
-    """Return all records of a batch that is intact, from the fast codec if it can read them.
+    """Return all records of an intact batch, from the compiled decoder if it can read them.
 
     Raises InvalidRecord, CorruptBatch or TooLarge.
     """
@@ -51,10 +51,10 @@ def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:
 def read_chunks(
     segment: Segment, position: int, *, end_offset: int, chunk_bytes: int, pace: Pace
 ) -> Iterator[list[BatchView]]:
-    """Yield the intact batches from a batch's position on, as many at once as a chunk holds.
+    """Yield the verified batches from a batch's position on, one chunk of batches at a time.
 
-    A batch larger than a chunk comes alone. Raises StoredDataCorrupt where the file holds no
-    complete and right batch of ascending offsets below `end_offset`.
+    A batch larger than a chunk comes alone. Raises StoredDataCorrupt where the file does not hold a
+    complete and intact batch with ascending offsets below `end_offset`.
     """
     end = segment.size_bytes
     next_offset = segment.base_offset
@@ -72,7 +72,7 @@ def read_chunks(
         except CorruptBatch as error:
             raise segment.records.damaged(str(error), position, segment.base_offset) from error
         if not batches:
-            what = f"{end - position} bytes that are no whole batch"
+            what = f"{end - position} bytes that are not a whole batch"
             raise segment.records.damaged(what, position, segment.base_offset)
         read_bytes = sum(batch.header.size_bytes for batch in batches)
         pace(read_bytes)
@@ -81,7 +81,7 @@ def read_chunks(
 
 
 def _ensure_in_place(header: BatchHeader, next_offset: int, end_offset: int) -> None:
-    """Raise unless the offsets can be: no checksum covers the first, and all others follow it."""
+    """Raise unless the offsets are possible: no checksum covers the base offset."""
     if not next_offset <= header.base_offset <= header.last_offset < end_offset:
         raise CorruptBatch(
             f"a batch of offsets {header.base_offset} to {header.last_offset} "

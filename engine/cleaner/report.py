@@ -1,4 +1,4 @@
-"""What a cleaning did, for whoever asked for it and for the log file."""
+"""The report of a cleaning, for the caller and the service's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CleaningReport:
     log: TopicPartition
     first_dirty_offset: int
     end_offset: int
-    """Exclusive: below, every key has one record, or none. A full map ends a round early."""
+    """Exclusive: below it every key has at most one record. A full map ends a round early."""
     segments_before: int
     segments_after: int
     bytes_before: int
@@ -22,13 +22,13 @@ class CleaningReport:
     records_read: int
     records_kept: int
     records_without_key: int
-    """Dropped because compaction has no use for them."""
+    """Records without a key, which compaction drops."""
     keys_count: int
     """Different keys in the dirty part."""
     duration_ms: int
 
     def followed_by(self, later: CleaningReport) -> CleaningReport:
-        """Return the report of both; a later round rewrites what the earlier one wrote."""
+        """Return the report of both rounds; the later one rewrote what the earlier one wrote."""
         return CleaningReport(
             self.log,
             self.first_dirty_offset,

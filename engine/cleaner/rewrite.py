@@ -1,7 +1,7 @@
-"""A group of segments into one: survivors copied, sealed, synced, and swapped in.
+"""Rewrites a group of segments into one: copies the survivors, seals, syncs, swaps it in.
 
-Index entries are written batch by batch, as a broker of today does. Kafka's `Cleaner.cleanSegments`
-and `cleanInto`.
+Index entries are written batch by batch, as current brokers do. Kafka's `Cleaner.cleanSegments` and
+`cleanInto`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def rewrite_group(
     chunk_bytes: int,
     pace: Pace,
 ) -> Segment:
-    """Return the segment that took the group's place.
+    """Replace the group by one segment; return that segment.
 
-    Until that moment the log is untouched, and whatever is raised leaves nothing behind but what a
-    start removes. Raises StoredDataCorrupt, InvalidRecord, TooLarge, SegmentOverflow,
-    CleaningAborted, StorageError.
+    The log is untouched until the swap. If anything raises, only files that the next start removes
+    are left. Raises StoredDataCorrupt, InvalidRecord, TooLarge, SegmentOverflow, CleaningAborted,
+    StorageError.
     """
     output = compaction.create_output(group[0].base_offset)
     try:
         writer = _Writer(compaction, output)
         for segment in group:
             rest = segments_from(compaction.segments, segment.base_offset)
-            end_offset = rest[1].base_offset  # there is one: the active segment is never cleaned
+            end_offset = rest[1].base_offset  # never missing: the active segment is not cleaned
             aborted = aborted_in(rest, segment.base_offset, end_offset)
             batch_filter.transactions.expect(aborted)
             for batches in read_chunks(
@@ -66,12 +66,12 @@ def _kept(batch_filter: BatchFilter, batches: Sequence[BatchView]) -> list[Buffe
 
 
 def _discard(compaction: Compaction, output: Segment) -> None:
-    with suppress(CleaningAborted, StorageError):  # what is left is removed by a start
+    with suppress(CleaningAborted, StorageError):  # the next start removes what is left
         compaction.discard(output)
 
 
 class _Writer:
-    """Appends to a segment that nobody else knows."""
+    """Appends to a segment that is not yet part of the log."""
 
     def __init__(self, compaction: Compaction, output: Segment) -> None:
         self._compaction = compaction
@@ -79,7 +79,7 @@ class _Writer:
         self._indexed_position = 0
 
     def write(self, batches: Sequence[Buffer]) -> int:
-        """Append the batches in one write and index them; return their bytes."""
+        """Append the batches in one write and index them; return their size in bytes."""
         if not batches:
             return 0
         headers = [parse_header(batch) for batch in batches]
@@ -92,7 +92,7 @@ class _Writer:
         return sum(map(len, batches))
 
     def write_aborted(self, batch_filter: BatchFilter) -> None:
-        """Note the aborted transactions of which the marker and some of the data were here."""
+        """Index the aborted transactions whose marker and some data the group held."""
         still_aborted = batch_filter.transactions.still_aborted
         with self._compaction.writing():
             for aborted in still_aborted:

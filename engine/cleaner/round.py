@@ -1,4 +1,4 @@
-"""One round of cleaning on one log: map the dirty keys, rewrite everything below, group by group.
+"""One round of cleaning on one log: map the dirty keys, then rewrite the segments in groups.
 
 Kafka's `Cleaner.doClean`.
 """
@@ -19,10 +19,10 @@ from engine.log.maintenance.compaction import Compaction
 def run_round(
     compaction: Compaction, dirty: CleanableRange, config: CleanerConfig, pace: Pace
 ) -> CleaningReport:
-    """Clean the log from its first segment to as far as the map reaches; return what that did.
+    """Clean the log from its first segment to the end of the map; return the report.
 
-    Each group that was swapped in stays, whatever happens to the next. Raises as `build_offset_map`
-    and `rewrite_group`.
+    A group that was swapped in stays, even if a later one fails. Raises as `build_offset_map` and
+    `rewrite_group`.
     """
     log, clock = dirty.log, compaction.context.clock
     started_ms = clock.monotonic_ms()
@@ -57,7 +57,7 @@ def run_round(
 
 
 def last_batches(log: Log) -> dict[int, LastBatch]:
-    """Return what the log's live state says of its producers, for the batches that must stay."""
+    """Return the last batch of each active producer: those batches must stay."""
     return {
         entry.producer_id: LastBatch(
             entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch

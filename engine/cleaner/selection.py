@@ -1,11 +1,11 @@
-"""Which log to clean, and how far: decisions over plain numbers and segments, nothing is changed.
+"""Which log to clean, and how far: decisions over numbers and segments that change nothing.
 
     clean               dirty, cleanable            uncleanable
     ├───────────────────┼───────────────────────────┼──────────────►
     first segment       first dirty offset          first uncleanable offset      log end
 
-Uncleanable are the active segment, what is not yet stable, and what is younger than the topic's
-minimum lag. Mirrors Kafka's `LogCleanerManager.cleanableOffsets` and `LogToClean`.
+The active segment, unstable offsets, and records younger than the topic's minimum lag are
+uncleanable. Mirrors Kafka's `LogCleanerManager.cleanableOffsets` and `LogToClean`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from engine.types import INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
-    """The offsets to clean of one log, [first_dirty_offset, first_uncleanable_offset)."""
+    """The offsets of one log to clean: [first_dirty_offset, first_uncleanable_offset)."""
 
     log: Log
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """The base offset of a segment, at least `first_dirty_offset` unless there is none to clean."""
+    """The base offset of a segment; at least `first_dirty_offset`, unless nothing can be
+    cleaned."""
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
-    """How long a record has been waiting past max.compaction.lag.ms; 0 if none has."""
+    """How long the oldest dirty record has exceeded max.compaction.lag.ms; 0 if none has."""
 
     @property
     def ratio(self) -> float:
@@ -40,16 +41,16 @@ class CleanableRange:
 
     @property
     def is_due(self) -> bool:
-        """Whether the log should be cleaned by its own configuration."""
+        """Whether the log's configuration asks for a cleaning now."""
         if self.overdue_ms and self.cleanable_bytes:
             return True
         return self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
-    """Return where the last cleaning ended, or the log start if that cannot be right.
+    """Return where the last cleaning ended, or the log start if that is impossible.
 
-    No cleaning reaches what is undecided, and that only a truncation takes further down.
+    A cleaning ends at or below the last stable offset, which only a truncation lowers.
     """
     marks = log.watermarks
     if cleaned_up_to is None:
@@ -62,9 +63,9 @@ def first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
 def cleanable_range(
     log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int
 ) -> CleanableRange:
-    """Return what of a log's segments, all of one moment, may be cleaned now.
+    """Return the range of a log that may be cleaned now, given one snapshot of its segments.
 
-    Reads a header from each dirty segment at most.
+    Reads at most one header of each dirty segment.
     """
     config = log.config
     stable_offset = log.watermarks.last_stable_offset
@@ -86,7 +87,7 @@ def cleanable_range(
 
 
 def sealed_bytes_from(log: Log, offset: int) -> int:
-    """Return the bytes of the sealed segments from the one that holds `offset` on."""
+    """Return the bytes of the sealed segments from the segment that holds `offset`."""
     segments = log.reader.segments
     return sum(one.size_bytes for one in segments_from(segments, offset) if one != segments[-1])
 
@@ -102,8 +103,8 @@ def grouped(
 ) -> Iterator[list[Segment]]:
     """Yield runs of segments that fit into one; a segment that is too large alone stays alone.
 
-    By log bytes, index bytes, and the distance that a relative offset can express. Empty segments
-    do not count for the last, or one would be left behind for every 2**31 offsets. Kafka's
+    The limits are log bytes, index bytes, and the range of a relative offset. Empty segments do not
+    count for the last limit; otherwise one would remain for every 2**31 offsets. Kafka's
     `Cleaner.groupSegmentsBySize`.
     """
     group: list[Segment] = []
@@ -138,13 +139,13 @@ def overlapping(segments: Sequence[Segment], start: int, end: int) -> Sequence[S
 
 
 def segments_from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
-    """Return the segments from the one that holds `offset` on."""
+    """Return the segments from the segment that holds `offset`."""
     first = sum(segment.base_offset <= offset for segment in segments) - 1
     return segments[max(0, first) :]
 
 
 def _segment_start(segments: Sequence[Segment], offset: int) -> int:
-    """Return the base offset of the segment that holds `offset`: none of it is cleaned."""
+    """Return the base offset of the segment that holds `offset`; that segment is not cleaned."""
     return segments_from(segments, offset)[0].base_offset
 
 
@@ -158,7 +159,7 @@ def _first_too_young(sealed: Sequence[Segment], config: LogConfig, now_ms: int) 
 
 
 def _overdue_ms(sealed: Sequence[Segment], config: LogConfig, now_ms: int) -> int:
-    """Return by how much the first record of a dirty segment is older than the maximum lag."""
+    """Return by how many ms the oldest dirty segment exceeds the maximum lag."""
     if config.max_compaction_lag_ms == INT64_MAX:
         return 0
     times = [time for segment in sealed if (time := _first_timestamp(segment)) > 0]

@@ -1,7 +1,7 @@
-"""The transactions that a walk over a log in offset order passes, as far as compaction cares.
+"""Tracks transactions for compaction, during a walk over a log in offset order.
 
-A batch of an aborted transaction may go at once. A marker has to stay until no batch of its
-transaction is left: a reader, or the producer state, would otherwise see data without an end.
+A batch of an aborted transaction is removed at once. A marker must stay until no batch of its
+transaction is left; otherwise readers and producer state would see a transaction without an end.
 Mirrors Kafka's `CleanedTransactionMetadata`. Pure.
 """
 
@@ -17,16 +17,16 @@ from engine.types import AbortedTransaction
 
 
 class PassedTransactions:
-    """Feed it every batch once, ascending; aborted transactions before their first batch."""
+    """Takes every batch once, ascending, and aborted transactions before their first batch."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, int, AbortedTransaction]] = []  # a heap by first offset
         self._expected: set[int] = set()  # by the offset of the marker
-        self._aborted: dict[int, AbortedTransaction] = {}  # by producer, whose marker is to come
+        self._aborted: dict[int, AbortedTransaction] = {}  # by producer; the marker follows
         self._seen_aborted: set[int] = set()
         self._seen_committed: set[int] = set()
         self.still_aborted: list[AbortedTransaction] = []
-        """Those whose marker was passed after some of their batches; the owner takes them away."""
+        """Aborted transactions whose batches and marker were passed; the owner empties the list."""
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Announce aborted transactions; one that spans segments may be announced repeatedly."""
@@ -37,7 +37,7 @@ class PassedTransactions:
                 heapq.heappush(self._coming, entry)
 
     def pass_data(self, header: BatchHeader) -> bool:
-        """Return whether the batch belongs to an aborted transaction, so that nobody may see it."""
+        """Return whether the batch belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -49,12 +49,12 @@ class PassedTransactions:
         return False
 
     def pass_control(self, batch: BatchView) -> bool:
-        """Return whether the batch has no meaning any more: no data of its transaction is left."""
+        """Return whether the control batch can go: no data of its transaction is left."""
         header = batch.header
         self._begin_up_to(header.last_offset)
         record = next(batch.records(), None)
         if record is None:
-            return True  # cleaned before
+            return True  # emptied by an earlier cleaning
         control_type = parse_control_type(record.key)
         if control_type is ControlType.ABORT:
             return not self._end_aborted(header.producer_id)
@@ -70,7 +70,7 @@ class PassedTransactions:
             self._aborted[transaction.producer_id] = transaction
 
     def _end_aborted(self, producer_id: int) -> bool:
-        """Take the producer's transaction as ended; return whether a batch of it was passed."""
+        """End the producer's aborted transaction; return whether a batch of it was passed."""
         transaction = self._aborted.pop(producer_id, None)
         if transaction is None or producer_id not in self._seen_aborted:
             return False

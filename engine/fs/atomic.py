@@ -1,4 +1,4 @@
-"""Replacing a whole file: one of the two verbs of durability; the other is append and sync."""
+"""Replaces a whole file atomically and durably."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from engine.fs.names import TEMPORARY_SUFFIX
 
 
 def replace_atomically(fs: FileSystem, target: Path, content: bytes) -> None:
-    """Make `target` hold `content`: a reader sees the old file or the new one.
+    """Make `target` hold `content`; readers see the old file or the new one.
 
-    Whenever the power fails; Kafka's `CheckpointFile.write`. Only one thread at a time may
-    replace one target. A crash can leave `<target>.tmp` behind; the next call overwrites it.
+    That holds after a power cut too; Kafka's `CheckpointFile.write`. Only one thread at a time may
+    replace a target. A crash can leave `<target>.tmp`, which the next call overwrites.
     """
     staging = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with fs.open_directory(target.parent) as directory:  # for want of files nothing has happened
+    with fs.open_directory(target.parent) as directory:  # first, before any change
         with fs.open(staging, create=True) as file:
-            file.truncate(0)  # what a crash may have left
+            file.truncate(0)  # a crash may have left content
             file.append(content)
             file.sync()
-        fs.rename(staging, target)  # synced, or a power cut could leave the name on no content
+        fs.rename(staging, target)  # after the sync, or a power cut could leave an empty file
         directory.sync_all()  # until this returns, a power cut may undo the rename

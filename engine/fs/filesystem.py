@@ -30,10 +30,10 @@ from engine.fs.posix_lock import PosixLock
 __all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFile", "PosixFileSystem"]
 
 DIRECTORY_MODE: Final = 0o700
-"""Of a directory that is made; one that exists keeps its own."""
+"""The mode of a new directory; an existing one keeps its mode."""
 
 SMALL_FILE_BYTES: Final = 64 * 1024
-"""How much of a file that is read whole is read at once."""
+"""How much one system call reads of a file that is read whole."""
 
 
 class PosixFileSystem:
@@ -76,9 +76,9 @@ class PosixFileSystem:
         number, _ = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
         mapped = PosixMappedFile(path, number, is_new=True, read_only=False)
         try:
-            mapped.resize(size_bytes)  # a map takes a descriptor, too
+            mapped.resize(size_bytes)  # a map needs a descriptor too
         except OSError:
-            os.unlink(path)  # or it would be found next time, full of zeros
+            os.unlink(path)  # or the next start would find a file of zeros
             raise
         return mapped
 
@@ -106,11 +106,11 @@ class PosixFileSystem:
         os.utime(path, ns=(modified_ms * 1_000_000,) * 2, follow_symlinks=False)
 
     def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
-        # Fewer system calls than `Path.read_bytes`: a start reads a few small files of each log.
+        # Fewer system calls than `Path.read_bytes`: a start reads several small files of each log.
         number, size_bytes = open_regular(path, os.O_RDONLY, follow_links=follow_links)
         try:
             if size_bytes > MAX_SMALL_FILE_BYTES:
-                what = f"it has {size_bytes} bytes, and may have {MAX_SMALL_FILE_BYTES}"
+                what = f"it has {size_bytes} bytes; at most {MAX_SMALL_FILE_BYTES} are read"
                 raise OSError(errno.EFBIG, what, str(path))
             pieces = [os.read(number, SMALL_FILE_BYTES)]
             while pieces[-1]:
@@ -160,7 +160,7 @@ class PosixFileSystem:
 
 
 def _mode(path: Path) -> int:
-    """Return 0 for what is not there; `os.path` takes all that cannot be looked at for that."""
+    """Return 0 if the path does not exist; `os.path` would hide all other errors too."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return os.stat(path, follow_symlinks=False).st_mode
     return 0

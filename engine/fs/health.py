@@ -1,8 +1,8 @@
-"""After a failed write, stop writing: Kafka's `LogDirFailureChannel`, one per data directory.
+"""Stops all writes to a data directory after a failed one; Kafka's `LogDirFailureChannel`.
 
-A sync that failed can report success when it is tried again, for pages that the kernel has dropped
-meanwhile. So the first failure is the last: the directory takes no more writes until a restart has
-looked at what is really on the disk.
+A failed sync can report success when it is repeated, although the kernel has dropped the pages. So
+after the first failure the directory refuses writes until a restart has checked what is really on
+the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _TOO_MANY_FILES: Final = ("too many files are open; the limit is ulimit -n", "open_files")
 _NO_MEMORY: Final = (
-    "the system has no memory for it; see vm.max_map_count and ulimit -v",
+    "the system is out of memory or maps; see vm.max_map_count and ulimit -v",
     "memory",
 )
 _INTERRUPTED: Final = ("a system call was interrupted; try again", "system_calls")
@@ -35,7 +35,7 @@ _PASSING: Final = {
     errno.EAGAIN: _INTERRUPTED,
     errno.EINTR: _INTERRUPTED,
 }
-"""Errors that do not mean that the disk failed: what `Overloaded` says, and its limit."""
+"""Errors that do not mean that the disk failed: the message of `Overloaded`, and its limit."""
 _OF_ONE_FILE: Final = frozenset(
     {
         errno.EACCES,
@@ -53,15 +53,15 @@ _OF_ONE_FILE: Final = frozenset(
         errno.ESPIPE,
     }
 )
-"""Nothing is wrong with the disk: it is the one file that cannot be used like this."""
+"""Errors of a single file that do not mean that the disk failed."""
 _LOOK_MS: Final = 1_000
-"""In less than that no other process takes a directory over."""
+"""How old the last check of the lock may be; no process can take over a directory faster."""
 
 
 class DirectoryHealth:
-    """Whether one data directory still takes writes, and if not, why not. Thread-safe.
+    """Whether one data directory accepts writes, and the cause if it does not. Thread-safe.
 
-    Reads go on while a directory is offline for writing, until a read itself fails.
+    Reads continue while a directory is offline for writes, until a read fails.
     """
 
     def __init__(self, directory: Path, recorder: Recorder | None = None) -> None:
@@ -69,41 +69,41 @@ class DirectoryHealth:
         self._recorder = recorder or NullRecorder()
         self._lock = threading.Lock()
         self.cause: OSError | None = None
-        """The first failure; whatever failed later followed from it, as far as anyone can tell."""
+        """The first failure; later ones may only be its consequences."""
         self._can_read = True
         self.file_system: OpenFileSystem | None = None
-        """To sync all of the directory at once; set and used by who has taken the directory."""
+        """The handle to sync the whole file system; set by the owner of the directory."""
         self._held: HeldLock | None = None
         self._looked_ms = 0
         self.writing: Final = _WriteGuard(self)
         """Guard a block that changes the disk: an OSError takes the directory offline.
 
-        So does the loss of the directory's lock, which is looked at before and after.
+        So does the loss of the directory's lock, which is checked before and after.
         """
         self.syncing: Final = _SyncGuard(self)
-        """Guard a block that only syncs what has been written.
+        """Guard a block that only syncs data that is written already.
 
-        As `writing`, but the lock is looked at afterwards alone: what is synced is nobody's loss.
+        As `writing`, but the lock is only checked afterwards: syncing more does no harm.
         """
         self.appending: Final = _AppendGuard(self)
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
-        As `writing`, but without space it raises StorageFull, and without memory or open files
-        Overloaded, and stays online: either leaves its file as it was if it fails, so nothing is
-        lost when there is space again. A file that was replaced by a link or a FIFO is
-        StoredDataCorrupt. A roll is guarded like this as well: what it leaves half done, the next
-        one does again.
+        As `writing`, but if space is lacking it raises StorageFull, and if memory or open files are
+        lacking Overloaded, and the directory stays online: both effects leave the file unchanged
+        when they fail, so nothing is lost. A file that was replaced by a link or a FIFO is
+        StoredDataCorrupt. A roll uses this guard too: the next one repeats what a failed roll left
+        half done.
         """
         self.trying: Final = _TryGuard(self)
-        """Guard a block whose changes may stay half done: nobody acts on them, or it is repeated.
+        """Guard a block whose changes may stay half done, because they are unused or repeated.
 
-        As `appending`, and the lock is looked at before, as in `writing`.
+        As `appending`, and the lock is checked before too, as in `writing`.
         """
         self.opening: Final = _OpenGuard(self)
-        """Guard a block that opens one log, which may fail without the others.
+        """Guard a block that opens one log, which may fail alone.
 
-        As `appending`, but an OSError about a single file is passed on as it is: a missing
-        permission, a missing file, one that is not a regular file.
+        As `appending`, but an OSError of a single file is raised unchanged: a missing permission, a
+        missing file, or one that is not regular.
         """
         self.reading: Final = _ReadGuard(self)
         """Guard a block that only reads: an OSError takes the directory offline, for reads too.
@@ -117,23 +117,23 @@ class DirectoryHealth:
         return self.cause is not None
 
     def ensure_online(self) -> None:
-        """Raise StorageOffline if the directory takes no more writes."""
+        """Raise StorageOffline if the directory refuses writes."""
         if self.cause is not None:
             raise self._offline(self.cause)
 
     def offline_error(self) -> StorageOffline:
         """Return what `ensure_online` raises; the directory must be offline."""
-        assert self.cause is not None, "asked of a directory that takes writes"
+        assert self.cause is not None, "the directory is online"
         return self._offline(self.cause)
 
     def watch(self, lock: HeldLock | None) -> None:
-        """Take no more writes once this lock of the directory is lost; None if it was released."""
+        """Refuse writes once this lock of the directory is lost; None if it was released."""
         self._held = lock
 
     def ensure_taking(self, now_ms: int) -> None:
-        """Raise as `ensure_online`; and as `ensure_held`, if that was asked a second ago or more.
+        """Raise as `ensure_online`, and as `ensure_held` if the lock was not checked for a second.
 
-        For who cannot look at a file for every write.
+        For callers that cannot afford a system call for every write.
         """
         if self.cause is not None:
             raise self._offline(self.cause)
@@ -142,10 +142,10 @@ class DirectoryHealth:
             self.ensure_held()
 
     def ensure_held(self) -> None:
-        """Raise StorageOffline if the directory's lock is lost, and take no more writes.
+        """Raise StorageOffline, and refuse writes from now on, if the directory's lock is lost.
 
-        A process that was stopped may go on after somebody has removed its lock file and started
-        another one in its place; or the directory was removed, and what is synced has no name.
+        A suspended process may continue after its lock file was removed and another process was
+        started in its place; or the directory was removed, so that synced files have no name.
         """
         if self._held is not None:
             try:
@@ -166,7 +166,7 @@ class DirectoryHealth:
             self.cause = cause = self.cause or error
             self._can_read = self._can_read and can_read
         if is_first:
-            _LOG.error("%s takes no more writes until restart: %s", self.directory, error)
+            _LOG.error("%s refuses writes until restart: %s", self.directory, error)
             self._recorder.directory_offline(str(self.directory))
         return self._offline(cause, has_begun=can_read)
 
@@ -179,12 +179,12 @@ class DirectoryHealth:
 
 
 def permission_advice(error: OSError) -> str:
-    """Return the end of a sentence about the error: what to do if a permission is missing."""
+    """Return advice to append to the error's message if a permission is missing."""
     return "; let this user read and write it" if error.errno in _NO_PERMISSION else ""
 
 
 class _Guard:
-    """Entered by many threads at once: it keeps nothing between `__enter__` and `__exit__`."""
+    """Used by many threads at once: it keeps no state between `__enter__` and `__exit__`."""
 
     __slots__ = ("_health",)
 
@@ -215,7 +215,7 @@ class _SyncGuard(_Guard):
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            self._health.ensure_held()  # else nobody will find what was synced
+            self._health.ensure_held()  # otherwise the synced data may have no name
         else:
             super().__exit__(kind, error, trace)
 
@@ -288,9 +288,9 @@ class _ReadGuard(_Guard):
 
 
 def _raise_if_online(error: OSError) -> None:
-    """Raise for an error that does not mean that the disk failed.
+    """Raise Overloaded or StoredDataCorrupt unless the error means that the disk failed.
 
-    A file of a log that was replaced by something else is the damage of that log alone.
+    A file of a log that was replaced by something else damages that log only.
     """
     if error.errno in _PASSING:
         message, limit = _PASSING[error.errno]

@@ -1,4 +1,4 @@
-"""One process owns a data directory, and the lock says so."""
+"""The lock of a data directory, which one process at a time can own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from engine.fs.names import LOCK_FILE
 class DirectoryLock:
     """The ownership of one data directory, from construction until `release`.
 
-    It is the lock Kafka takes (a POSIX record lock on `.lock`), so that a broker and we refuse each
-    other too. DirectoryLocked if the directory has an owner. A crash gives it up.
+    It is the lock that Kafka takes, a POSIX record lock on `.lock`, so that tidelog and a broker
+    exclude each other. DirectoryLocked if the directory has an owner. A crash releases it.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
@@ -28,11 +28,11 @@ class DirectoryLock:
             ) from error
 
     def ensure_held(self) -> None:
-        """Raise OSError if the lock file is gone, or that of another owner."""
+        """Raise OSError if the lock file is gone or belongs to another owner."""
         self._held.ensure_held()
 
     def release(self) -> None:
-        """Give the directory up and remove the lock file, if it is ours; may be repeated."""
+        """Release the lock and remove its file, if it is ours. May be called again."""
         self._held.release()
 
     def __enter__(self) -> Self:

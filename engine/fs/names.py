@@ -1,8 +1,8 @@
 """The grammar of file and directory names; formatter and parser are inverses.
 
 Segment files are named by the segment's base offset in 20 decimal digits (Kafka's `LogFileUtils`);
-partition directories `<topic>-<partition>`, followed by `.<32 hex digits>-<purpose>` while they
-are deleted, moved or set aside (Kafka's `LocalLog`). See docs/formats/directory.md.
+partition directories `<topic>-<partition>`, followed by `.<32 hex digits>-<purpose>` while they are
+being deleted, moved or set aside (Kafka's `LocalLog`). See docs/formats/directory.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # Appended to any of the above.
 DELETED_SUFFIX: Final = ".deleted"
-"""Waits for its removal; readers that had it open still use it."""
+"""Will be removed after a delay; readers that had it open still use it."""
 CLEANED_SUFFIX: Final = ".cleaned"
 """A replacement segment that is being written; worthless after a crash."""
 SWAP_SUFFIX: Final = ".swap"
@@ -33,7 +33,7 @@ LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 CHECKPOINT_DELETED_SUFFIX: Final = ".checkpoint.deleted"
 """Belongs to Kafka's metadata log: not ours to remove."""
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""A small file on its way to replace the one without this suffix."""
+"""A new version of the file without this suffix, not yet complete."""
 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
@@ -54,7 +54,7 @@ DIRECTORIES_FILE: Final = "tidelog-directories.json"
 PRODUCER_ID_FILE: Final = "tidelog-producer-ids.json"
 API_KEYS_FILE: Final = "tidelog-api-keys.json"
 API_KEYS_LOCK: Final = "tidelog-api-keys.lock"
-"""Held while the file of API keys is changed, by whoever changes it; the service only reads it."""
+"""The lock that commands take to change the file of API keys; the service only reads that file."""
 INGEST_FILE: Final = "tidelog-ingest.json"
 """Ingest profiles with their secrets, and ingest tokens; the engine only knows its name."""
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
@@ -64,9 +64,9 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 MAX_TOPIC_LENGTH: Final = 249
 OFFSET_DIGITS: Final = 20
-"""So many begin the name of a segment file."""
+"""The number of digits at the start of a segment file's name."""
 MAX_NAME_LENGTH: Final = 255
-"""What file systems allow for one name."""
+"""The longest file name that file systems allow."""
 
 _SMALL_FILES: Final = frozenset(
     name + suffix
@@ -85,19 +85,19 @@ _DIRECTORY: Final = re.compile(
 
 
 class DirectoryKind(enum.Enum):
-    """What a partition directory is there for."""
+    """The purpose of a partition directory."""
 
     LIVE = ""
     DELETED = "delete"
-    """Waits for its removal; its topic may have been cut to fit."""
+    """Will be removed after a delay; the topic in its name may be shortened to fit."""
     FUTURE = "future"
     """A partition that is being moved to this data directory."""
     STRAY = "stray"
-    """Does not belong here; kept, not served. Its topic may have been cut to fit."""
+    """Does not belong to this directory; kept, not served. Its topic may be shortened to fit."""
 
 
 class ParsedDirectory(NamedTuple):
-    """What the name of a partition directory says."""
+    """The parts of a partition directory's name."""
 
     topic: str
     partition: int
@@ -129,15 +129,15 @@ def txn_index_name(base_offset: int) -> str:
 
 
 def snapshot_name(end_offset: int) -> str:
-    """The name of the producer state that holds for all offsets below `end_offset`."""
+    """The name of the snapshot of the producer state below `end_offset`."""
     return _segment_name(end_offset, SNAPSHOT_SUFFIX)
 
 
 def base_offset_of(name: str) -> int | None:
-    """Return the offset that names a segment file, whatever its suffixes; None for other files.
+    """Return the offset in the name of a segment file with any suffix; None for other files.
 
-    Stricter than Kafka, which takes any number before the first dot and then looks for a file of 20
-    digits: what we would not write, we do not read.
+    Stricter than Kafka, which accepts any number before the first dot: only names that tidelog
+    would write are read.
     """
     match = _OFFSET_FILE.fullmatch(name)
     if match is None:
@@ -147,7 +147,7 @@ def base_offset_of(name: str) -> int | None:
 
 
 def is_of_a_log(name: str) -> bool:
-    """Whether it names a file that opening a partition reads, completes, replaces or removes."""
+    """Whether opening a partition reads, completes, replaces or removes a file of this name."""
     if name in _SMALL_FILES:
         return True
     if name.endswith(CHECKPOINT_DELETED_SUFFIX):
@@ -156,32 +156,32 @@ def is_of_a_log(name: str) -> bool:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether it names what an interrupted deletion or replacement of a segment file left."""
+    """Whether the name is that of a leftover of an interrupted deletion or replacement."""
     return name.endswith(LEFTOVER_SUFFIXES) and is_of_a_log(name)
 
 
 def removal_suffix(end_offset: int) -> str:
-    """What is appended to the oldest segment's files if all below `end_offset` are to go with it.
+    """The suffix of the oldest segment's files while all segments below `end_offset` are removed.
 
-    A start that finds one removes those that are left; Kafka's removes the file itself.
+    A start that finds it removes the rest of those segments; Kafka removes only this file.
     """
     return f".{end_offset:0{OFFSET_DIGITS}d}{DELETED_SUFFIX}"
 
 
 def removal_end(name: str) -> int | None:
-    """Return the end offset in a name that has such a suffix; None for other names."""
+    """Return the end offset in a name with a removal suffix; None for other names."""
     match = _REMOVAL.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def without_suffix(name: str, suffix: str) -> str:
-    """Strip a suffix that must be there."""
+    """Return the name without the suffix, which it must have."""
     assert name.endswith(suffix), (name, suffix)
     return name[: -len(suffix)]
 
 
 def is_valid_topic_name(topic: str) -> bool:
-    """Whether Kafka accepts the name; such a name is also safe as part of a path."""
+    """Whether Kafka accepts the name; a valid name is also safe in a path."""
     return _TOPIC.fullmatch(topic) is not None and topic not in {".", ".."}
 
 
@@ -192,20 +192,20 @@ def partition_directory_name(log: TopicPartition) -> str:
 
 
 def delete_directory_name(log: TopicPartition, unique_id: str) -> str:
-    """The name under which the partition waits for its removal; the topic is cut to fit."""
+    """The name of a partition directory that waits for removal; the topic is shortened to fit."""
     ending = f"-{log.partition}.{unique_id}-{DirectoryKind.DELETED.value}"
     return log.topic[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
 def future_directory_name(log: TopicPartition, unique_id: str) -> str:
-    """The name under which the partition is filled when it moves here; never cut."""
+    """The name of a copy while the partition is moved to this data directory; never shortened."""
     return f"{partition_directory_name(log)}.{unique_id}-{DirectoryKind.FUTURE.value}"
 
 
 def parse_partition_directory(name: str) -> ParsedDirectory:
-    """Read the name of a partition directory; InvalidDataDirectory if it is none.
+    """Parse the name of a partition directory; InvalidDataDirectory if it is not one.
 
-    Kafka refuses to start on such a name too: guessing could serve or delete somebody's files.
+    Kafka refuses to start on other names too: guessing could serve or delete unrelated files.
     """
     match = _DIRECTORY.fullmatch(name)
     if match is None:
@@ -220,7 +220,7 @@ def parse_partition_directory(name: str) -> ParsedDirectory:
 
 
 def unique_id_of(name: str) -> str:
-    """Return what tells one deletion or move from every other; empty for a live directory."""
+    """Return the unique id of a deletion or move; empty for a live directory."""
     _, _, marked = name.rpartition(".")
     unique_id, dash, kind = marked.rpartition("-")
     return unique_id if dash and kind in {one.value for one in DirectoryKind if one.value} else ""

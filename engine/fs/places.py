@@ -1,4 +1,4 @@
-"""Files where files belong: anything else in the place of one is not ours to remove or to guess."""
+"""Refuses data directories in which something else has the name of a regular file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.fs.port import FileSystem
 
 
 def ensure_files(fs: FileSystem, directory: Path, names: Iterable[str]) -> None:
-    """Raise InvalidDataDirectory if one of the names is there and is not that of a regular file."""
+    """Raise InvalidDataDirectory if one of the names exists and is not a regular file."""
     for name in names:
         path = directory / name
         if fs.is_misplaced(path):
@@ -18,7 +18,7 @@ def ensure_files(fs: FileSystem, directory: Path, names: Iterable[str]) -> None:
 
 
 def misplaced(path: Path) -> InvalidDataDirectory:
-    """Return the error for something that has the name of a file and is none."""
+    """Return the error for a path that should be a regular file and is not."""
     return InvalidDataDirectory(
         f"{path} is not a regular file; move it out of the data directory",
         name=path.name,

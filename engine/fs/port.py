@@ -1,9 +1,9 @@
-"""The ports to the operating system: whatever the engine does to a disk is a method here.
+"""The ports to the operating system: everything the engine does to a disk is a method here.
 
-`engine.fs.filesystem` implements them with system calls; a test's disk that forgets what was not
-synced implements them in memory. Every failure of the disk surfaces as an `OSError` with its errno;
-`engine.fs.health` decides what becomes of the directory. Using something after `close` is a
-`ValueError`, as with Python's own files: a bug or a lost race, never a fault of the disk.
+`engine.fs.filesystem` implements them with system calls; tests implement them in memory, with a
+disk that loses unsynced data. Every failure of the disk is an `OSError` with its errno;
+`engine.fs.health` decides whether the directory goes offline. Use after `close` is a `ValueError`,
+as with Python's own files: a bug or a lost race, never a failure of the disk.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Final, NamedTuple, Protocol, Self
 from engine.types import Buffer
 
 MAX_SMALL_FILE_BYTES: Final = 256 << 20
-"""The largest file that is read whole: a checkpoint, a snapshot, the file of topics."""
+"""The largest file that is read whole: a checkpoint, a snapshot, the topics file."""
 
 
 class Handle(Protocol):
-    """Something open; a `with` block lets go of it."""
+    """An open file or directory; a `with` block closes it."""
 
     def sync_all(self) -> None:
         """Return once the bytes and all metadata (times, for example) would survive a power cut."""
 
     def close(self) -> None:
-        """Let go of it, without syncing; reads under way end normally. May be repeated."""
+        """Close it without syncing; reads under way end normally. May be called again."""
 
     def __enter__(self) -> Self: ...
 
@@ -41,122 +41,123 @@ class Handle(Protocol):
 class File(Handle, Protocol):
     """An open file that grows at its end: any number of readers, one writer at a time.
 
-    The writer (append, truncate) is serialised by its owner; reads and syncs may run beside it.
+    The owner allows one writer (append, truncate) at a time; reads and syncs may run in parallel.
     """
 
     path: Path
-    """Where the file lies now. Whoever renames the file sets it; an open file follows a rename."""
+    """The file's path. The caller that renames the file sets it; an open file survives a rename."""
 
     size_bytes: int
-    """The logical size (a preallocated file is longer on disk); it moves after the write."""
+    """The logical size (a preallocated file is longer on disk); it is updated after the write."""
 
     def append(self, data: Buffer) -> int:
         """Write all of `data` at the end and return the position where it starts.
 
-        After a process crash the bytes are there, after a power cut only once synced. If it raises,
-        the file's size is what it was, and whatever was half written is cut off again.
+        The bytes survive a crash of the process, and a power cut only once synced. If it raises,
+        the file's size is unchanged, and bytes that were written are cut off again.
         """
 
     def append_many(self, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers at the end one after another, without joining them; as `append`."""
+        """Write the buffers at the end, in order, without joining them; as `append`."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Return `length` bytes from `position`; fewer only where the file ends."""
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
-        """Return what `read_at` would, in a buffer of the caller's own, or None if that might wait.
+        """Return what `read_at` would, in a new buffer, or None if that might wait for the disk.
 
-        Where the platform cannot tell, it reads and may wait.
+        On platforms that cannot tell, it reads and may wait.
         """
 
     def prefetch(self, position: int, length: int) -> None:
-        """Have the disk begin to read those bytes, as far as the platform can be told so."""
+        """Ask the platform to start reading those bytes into the page cache, if it can."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`, its preallocated tail included; never makes it longer.
+        """Cut the file to `size_bytes`, together with its preallocated tail; never extends it.
 
-        A file that already ends there is not touched, so that its time of modification stays.
+        A file that already ends there is not changed, so that it keeps its modification time.
         """
 
     def sync(self) -> None:
         """Return once the file's bytes and its size would survive a power cut.
 
-        Once it has failed it always fails: the kernel reports lost pages once, to one of the
-        threads that sync the file.
+        After one failure it always fails, because the kernel reports lost pages only once, to one
+        of the threads that sync the file.
         """
 
     def forget_cached(self) -> None:
-        """Sync, and have later reads come from the disk where the platform can be told so.
+        """Sync, and drop the file's page cache if the platform can, so that reads use the disk.
 
-        After a sync that failed, the page cache may hold bytes that it takes for written and that
-        are not on the disk: no later sync would write them.
+        After a failed sync the page cache may hold pages that are marked clean but are not on the
+        disk: no later sync would write them.
         """
 
     def modified_ms(self) -> int:
-        """When the file's content last changed, in ms; a rename or removal does not matter."""
+        """When the file's content last changed, in ms; renaming does not change it."""
 
     def version(self) -> str:
-        """Return what tells this file, as it is, from any other that has or had its name.
+        """Return a version that no other file with this name, past or present, has.
 
-        Hexadecimal digits and dashes. A rename, for example, may change it though no byte changed.
+        Hexadecimal digits and dashes. It may change without a change of content, by a rename for
+        example.
         """
 
 
 class MappedFile(Protocol):
-    """A file of fixed size seen as memory: what is stored in the buffer survives the process.
+    """A memory-mapped file of fixed size: data stored in the buffer survives the process.
 
-    The owner sees to it that nobody uses the buffer while it calls `resize` or `close`.
+    The owner must not call `resize` or `close` while another thread uses the buffer.
     """
 
     path: Path
-    """Where the file lies now. Whoever renames the file sets it."""
+    """The file's path. The caller that renames the file sets it."""
 
     is_new: bool
     """Whether opening created the file."""
 
     buffer: memoryview
-    """The bytes. Ask for it anew after `resize`; never keep a slice of it; released by `close`."""
+    """The bytes. Read it again after `resize`; never keep a slice of it; `close` releases it."""
 
     size_bytes: int
     """The length of the file and of the buffer."""
 
     reserved_bytes: int
-    """Up to here, storing into the buffer cannot fail for want of space on the disk."""
+    """Stores below this position cannot fail on a full disk."""
 
     def reserve(self, end: int) -> None:
-        """Make the disk set space aside up to position `end`, exclusive, and some more.
+        """Allocate disk space up to position `end`, exclusive, and some more.
 
-        A store into a hole of a file on a full disk does not raise: it kills the process (SIGBUS).
+        A store into a hole of a sparse file on a full disk kills the process (SIGBUS).
         """
 
     def resize(self, size_bytes: int) -> None:
-        """Make the file exactly that long, zero-filled or cut, and map it anew; 0 is allowed."""
+        """Make the file exactly that long, zero-filled or cut, and map it again; 0 is allowed."""
 
     def sync(self) -> None:
         """Return once everything stored in the buffer would survive a power cut."""
 
     def close(self) -> None:
-        """Let go of the map, without syncing. May be repeated."""
+        """Unmap the file without syncing. May be called again."""
 
 
 class OpenDirectory(Handle, Protocol):
-    """A directory that was opened to be synced: no lack of files can keep its names from it.
+    """A directory that was opened early, so that syncing it cannot fail for lack of descriptors.
 
-    Whoever changes names first and syncs them at the end opens it before the first change.
+    Open it before the first change of a name that it is going to sync.
     """
 
     def sync_all(self) -> None:
-        """Return once the names in it would survive a power cut, whatever its own is by now."""
+        """Return once the names in it would survive a power cut, even if it was renamed itself."""
 
 
 class OpenFileSystem(Handle, Protocol):
-    """A file system that was opened to be synced as a whole."""
+    """A handle to sync a whole file system."""
 
     def sync_all(self) -> None:
-        """Return once all that was written in it before, names too, would survive a power cut.
+        """Return once all earlier writes in it, names included, would survive a power cut.
 
         Raises OSError if any write in it failed since it was opened or last synced; the kernel
-        reports that once. Not thread-safe: of two threads only one would hear of it.
+        reports that once. Not thread-safe: only one of two threads would get the error.
         """
 
 
@@ -164,21 +165,21 @@ class HeldLock(Protocol):
     """A lock on a file that other processes respect."""
 
     def ensure_held(self) -> None:
-        """Raise OSError if the lock's file is gone or another one: then others can get in."""
+        """Raise OSError if the lock file is gone or replaced, so that others could lock it."""
 
     def release(self) -> None:
-        """Let the next owner in, and remove the lock's file if it still is it. May be repeated.
+        """Release the lock, and remove the lock file if it is still ours. May be called again.
 
-        A disk that fails does not stop it: a file that stays keeps nobody out.
+        A failed removal is ignored: a file without a lock does not exclude other processes.
         """
 
 
 class NotRegularFile(OSError):
-    """A name is that of a link or a FIFO: nothing is wrong with the disk."""
+    """The path is a link, a FIFO or another special file; the disk has not failed."""
 
 
 class DirectoryEntry(NamedTuple):
-    """One name in a directory; a symbolic link or a FIFO, for example, is neither."""
+    """One name in a directory; a symbolic link or a FIFO is neither a file nor a directory."""
 
     name: str
     is_directory: bool
@@ -186,14 +187,14 @@ class DirectoryEntry(NamedTuple):
 
 
 class Space(NamedTuple):
-    """How large a file system is, and how much of it an ordinary process may still write."""
+    """The size of a file system, and the free bytes for unprivileged processes."""
 
     total_bytes: int
     free_bytes: int
 
 
 class FileSystem(Protocol):
-    """What the engine asks of an operating system. Thread-safe."""
+    """The operations of the operating system that the engine uses. Thread-safe."""
 
     def open(
         self,
@@ -207,46 +208,46 @@ class FileSystem(Protocol):
     ) -> File:
         """Open a regular file; `create` it if missing, or only if missing when `exclusive`.
 
-        NotRegularFile or IsADirectoryError if the name is that of anything else. A FIFO is not
-        waited for. A symbolic link is not followed unless `follow_links`, which is for files that
-        are kept outside the data directories.
+        Raises NotRegularFile or IsADirectoryError for anything else, and does not wait for the
+        other end of a FIFO. A symbolic link is only followed with `follow_links`, which is for
+        files outside the data directories.
 
         A file that this call creates with `preallocate_bytes` is that long on disk and logically
-        empty; one that existed is as long as it is found.
+        empty; an existing one keeps its length.
         """
 
     def open_map(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
     ) -> MappedFile:
-        """Map a file at the length it has; a missing one is created with `size_bytes` zero bytes.
+        """Map a file at its present length; a missing one is created with `size_bytes` zero bytes.
 
-        As `open`, it must be a regular file.
-        Missing, and read only or without a size: FileNotFoundError.
+        As in `open`, it must be a regular file. FileNotFoundError if it is missing and `size_bytes`
+        is not given or the map is read-only.
         """
 
     def exists(self, path: Path) -> bool:
-        """Whether anything has this name."""
+        """Whether anything exists at this path."""
 
     def is_directory(self, path: Path) -> bool:
-        """Whether a directory has this name, and not only a link to one."""
+        """Whether the path is a directory; False for a link to one."""
 
     def is_misplaced(self, path: Path) -> bool:
-        """Whether something has this name that `open` refuses: it is not a regular file."""
+        """Whether the path exists and is not a regular file, so that `open` would refuse it."""
 
     def size_bytes(self, path: Path) -> int:
-        """Return the file's length on disk, preallocated tail included."""
+        """Return the file's length on disk, including a preallocated tail."""
 
     def space(self, path: Path) -> Space:
-        """Return the size of the file system on which a file or directory lies."""
+        """Return the size and free space of the file system of a path."""
 
     def modified_ms(self, path: Path) -> int:
         """Return when the file was last modified, in ms since the epoch."""
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Pretend that the file was last modified then."""
+        """Set the file's modification time."""
 
     def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
-        """Return a whole small file; as `open`. EFBIG above MAX_SMALL_FILE_BYTES."""
+        """Return a whole small file, opened as in `open`. EFBIG above MAX_SMALL_FILE_BYTES."""
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -255,34 +256,34 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted, and which of them are directories."""
 
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
-        """Create a directory; one that exists is fine, a file of that name is not."""
+        """Create a directory; an existing one is accepted, an existing file is an error."""
 
     def open_directory(self, path: Path) -> OpenDirectory:
         """Open a directory, to sync it later."""
 
     def open_file_system(self, path: Path) -> OpenFileSystem | None:
-        """Open the file system in which `path` is, to sync all of it later.
+        """Open the file system of `path`, to sync all of it later.
 
-        None if the platform cannot sync it as a whole or does not report writes that failed.
+        Returns None if the platform cannot sync it as a whole, or does not report failed writes.
         """
 
     def sync_directory(self, path: Path) -> None:
         """Return once the names in this directory would survive a power cut."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or directory another name, replacing a file, atomically.
+        """Rename a file or directory atomically; an existing target file is replaced.
 
-        Until the directory is synced a power cut may undo it.
+        A power cut may undo it until the directory is synced.
         """
 
     def remove(self, path: Path, *, missing_ok: bool = False) -> None:
-        """Remove a file; whoever has it open can go on reading."""
+        """Remove a file; readers that have it open can continue."""
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and everything in it."""
 
     def lock(self, path: Path) -> HeldLock:
-        """Create `path` if missing and lock it, against other processes and within this one.
+        """Lock `path`, created if missing, against other processes and other callers in this one.
 
-        BlockingIOError if it is locked. A crash releases the lock and leaves the file.
+        BlockingIOError if it is locked. A crash releases the lock and leaves the file in place.
         """

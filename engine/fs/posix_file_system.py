@@ -1,4 +1,4 @@
-"""A whole file system that can be synced in one system call, where Linux reports its errors."""
+"""Syncs a whole file system with one system call, where Linux reports failed writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 FIRST_RELEASE: Final = (5, 8)
-"""The first Linux whose syncfs(2) reports a write that failed since the last call."""
+"""The first Linux release whose syncfs(2) reports writes that failed since the last call."""
 
 TYPES: Final = frozenset({"ext4", "xfs"})
 """File systems whose syncfs(2) writes everything back, reports its errors and flushes the disk."""
@@ -60,7 +60,7 @@ def reports_failed_writes(path: Path) -> bool:
 def type_of(mounts: str, major: int, minor: int) -> str | None:
     """Return the type of the file system on a device, as `/proc/self/mountinfo` lists it.
 
-    None if it is not listed, which is so for volumes of btrfs.
+    Returns None if it is not listed, as for btrfs volumes.
     """
     for line in mounts.splitlines():
         place, _, source = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Open files and memory maps of the machine, on system calls."""
+"""Open files and memory maps, with POSIX system calls."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from engine.fs.port import NotRegularFile
 from engine.types import Buffer
 
 BUFFERS_PER_WRITE: Final = 1024
-"""How many buffers one system call takes: IOV_MAX of Linux and macOS."""
+"""How many buffers one system call accepts: IOV_MAX of Linux and macOS."""
 
 RESERVE_BYTES: Final = 64 * 1024
-"""How much of a sparse map is set aside on the disk at a time: 8,192 entries of an offset index."""
+"""How much disk space is allocated for a sparse map at a time: 8,192 offset index entries."""
 
 FILE_MODE: Final = 0o600
-"""Records and keys are the business of the user who runs the service, whatever the umask is."""
+"""Only the user who runs the service may read records and keys, whatever the umask is."""
 
-# What a platform lacks is replaced here, so that no call site knows about platforms.
+# Replacements for what a platform lacks, so that call sites need not know the platform.
 _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _reserve: Final[Callable[[int, int, int], None]] = getattr(os, "posix_fallocate", lambda *_: None)
 _DO_NOT_NEED: Final[int] = getattr(os, "POSIX_FADV_DONTNEED", 0)
@@ -34,7 +34,7 @@ _advise: Final[Callable[[int, int, int, int], None]] = getattr(os, "posix_fadvis
 _NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
-# `bytearray(n)` without its zeros: to write megabytes of them costs as much as reading into them.
+# `bytearray(n)` without zeroing, which would cost as much as the read itself.
 _new_buffer: Final = ctypes.pythonapi.PyByteArray_FromStringAndSize
 _new_buffer.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
 _new_buffer.restype = ctypes.py_object
@@ -43,8 +43,8 @@ _new_buffer.restype = ctypes.py_object
 def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple[int, int]:
     """Open a regular file; return its descriptor and its size.
 
-    Anything else is refused: a link would lead out of the data directory, and a
-    FIFO would have the caller wait for whoever writes to it.
+    Anything else is refused: a link could lead out of the data directory, and opening a FIFO would
+    wait for a writer.
     """
     try:
         number = os.open(
@@ -52,7 +52,7 @@ def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple
         )
     except OSError as error:
         if error.errno == errno.ELOOP and not follow_links:
-            what = "it is a symbolic link, and those are not followed"
+            what = "it is a symbolic link, which is not followed"
             raise NotRegularFile(errno.ELOOP, what, str(path)) from error
         raise
     status = os.fstat(number)
@@ -65,10 +65,10 @@ def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple
 
 
 class _Descriptor:
-    """A file descriptor that is closed when the last one who uses it lets go of it.
+    """A file descriptor that is closed when its last user has released it.
 
-    Whoever makes a system call keeps a reference meanwhile. So closing a file under a reader cannot
-    make the reader read from whatever file was given the same number next.
+    Every system call holds a reference. So a file that is closed during a read cannot make the
+    reader read from another file that got the same descriptor number.
     """
 
     __slots__ = ("number",)
@@ -81,7 +81,7 @@ class _Descriptor:
 
 
 class _Closed:
-    """What a closed file holds instead of a descriptor."""
+    """Stands for the descriptor of a closed file."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ _CLOSED: Final = _Closed()
 
 
 class PosixFile:
-    """A `File` on system calls that carry their position, so that readers share one descriptor."""
+    """A `File` with positional reads and writes, so that readers share one descriptor."""
 
     __slots__ = ("_descriptor", "_has_lost", "_no_wait", "_syncing", "path", "size_bytes")
 
@@ -113,7 +113,8 @@ class PosixFile:
         try:
             written = os.pwrite(descriptor.number, data, position)
             while written < length:
-                # Short once, for a signal or a disk that fills up; the next call tells which.
+                # A write may be short because of a signal or a full disk; the next call tells
+                # which.
                 written += os.pwrite(
                     descriptor.number, memoryview(data)[written:], position + written
                 )
@@ -149,7 +150,7 @@ class PosixFile:
         data = os.pread(descriptor.number, length, position)
         while len(data) < length:
             more = os.pread(descriptor.number, length - len(data), position + len(data))
-            if not more:  # cut since its size was looked at
+            if not more:  # truncated since its size was read
                 break
             data += more
         return data
@@ -160,7 +161,7 @@ class PosixFile:
         length = min(length, self.size_bytes - position)
         if length <= 0:
             return b""
-        data: bytearray = _new_buffer(None, length)  # handed out only if all of it was read
+        data: bytearray = _new_buffer(None, length)  # returned only if it was filled
         try:
             count = os.preadv(self._descriptor.number, [data], position, self._no_wait)
         except BlockingIOError:
@@ -168,7 +169,7 @@ class PosixFile:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self._no_wait = 0  # this file system cannot tell; do not ask again
+            self._no_wait = 0  # this file system cannot tell; do not try again
             return self.read_at(position, length)
         return data if count == length else None
 
@@ -180,7 +181,7 @@ class PosixFile:
         if not 0 <= size_bytes <= self.size_bytes:
             raise ValueError(f"cannot cut {self.path} of {self.size_bytes} bytes to {size_bytes}")
         descriptor = self._descriptor
-        self.size_bytes = size_bytes  # first, so that no reader asks for what is about to go
+        self.size_bytes = size_bytes  # first, so that readers do not ask for the bytes that are cut
         if size_bytes < os.fstat(descriptor.number).st_size:
             os.ftruncate(descriptor.number, size_bytes)
 
@@ -196,7 +197,7 @@ class PosixFile:
         _advise(descriptor.number, 0, 0, _DO_NOT_NEED)
 
     def _sync(self, call: Callable[[int], None]) -> None:
-        """Sync, one thread at a time; the kernel reports a failure to the first one alone."""
+        """Sync, one thread at a time; the kernel reports a failure only to the first."""
         descriptor = self._descriptor
         with self._syncing:
             if self._has_lost:
@@ -211,7 +212,7 @@ class PosixFile:
         return os.fstat(self._descriptor.number).st_mtime_ns // 1_000_000
 
     def version(self) -> str:
-        # Not the time of modification, which the cleaner sets; a file number is given out again.
+        # Not the modification time, which the cleaner sets; inode numbers are reused.
         status = os.fstat(self._descriptor.number)
         return f"{status.st_ino:x}-{status.st_ctime_ns:x}"
 
@@ -225,21 +226,21 @@ class PosixFile:
         self.close()
 
     def _cut_half_written(self, descriptor: _Descriptor | _Closed, position: int) -> None:
-        """Cut what a failed append left; if that fails too, raise EIO, whatever the reason was.
+        """Cut off what a failed append wrote; if that fails too, raise EIO.
 
-        The file is not as it was, so no caller may take the error for one that passes.
+        The file has changed then, so callers must not treat the error as transient.
         """
         try:
             if os.fstat(descriptor.number).st_size > position:
                 os.ftruncate(descriptor.number, position)
         except OSError as error:
-            raise OSError(errno.EIO, f"a failed append stays: {error}", str(self.path)) from error
+            raise OSError(errno.EIO, f"cannot undo an append: {error}", str(self.path)) from error
 
 
 class PosixMappedFile:
-    """A `MappedFile`. On Linux, syncing the file covers what was stored through its map.
+    """A `MappedFile`. On Linux, syncing the file covers stores through its map.
 
-    `mmap.flush` is not used: it holds the interpreter's lock while the disk works.
+    `mmap.flush` is not used, because it holds the interpreter's lock while the disk works.
     """
 
     __slots__ = (
@@ -268,7 +269,7 @@ class PosixMappedFile:
             self.reserved_bytes = end
 
     def resize(self, size_bytes: int) -> None:
-        self._unmap()  # first: touching a page behind the end of its file kills the process
+        self._unmap()  # first: touching a page past the end of the file kills the process
         os.ftruncate(self._descriptor.number, size_bytes)
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
         self._open(size_bytes)
@@ -289,8 +290,8 @@ class PosixMappedFile:
             else None
         )
         if self._map is not None:
-            # Without, a new kernel's ext4 reads ahead around the first entry stored in a sparse
-            # file, megabytes of page cache that all become dirty: 20 ms where 40 µs are enough.
+            # Without it, ext4 of recent kernels reads ahead around the first entry stored in a
+            # sparse file and dirties megabytes of page cache: 20 ms instead of 40 µs.
             self._map.madvise(MADV_RANDOM)
         self.size_bytes = size_bytes
         self.buffer = memoryview(self._map or b"")

@@ -1,4 +1,4 @@
-"""A lock on a file that other processes respect, and that this one cannot take twice."""
+"""A file lock that excludes other processes and a second owner in this one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.fs.posix_files import open_regular
 
 
 class PosixLock:
-    """A POSIX record lock, as Java takes on a file; see `PosixFileSystem.lock`."""
+    """A POSIX record lock, as Java takes it; see `PosixFileSystem.lock`."""
 
     _held_here: Final[set[tuple[int, int]]] = set()
     _registry: Final = threading.Lock()
@@ -30,7 +30,7 @@ class PosixLock:
         if not self._is_in_place():
             raise OSError(
                 errno.ESTALE,
-                "the lock file was removed or replaced, so that another process may have got in",
+                "the lock file was removed or replaced; another process may own the directory",
                 str(self._path),
             )
 
@@ -39,9 +39,9 @@ class PosixLock:
             if self._number is None:
                 return
             self._held_here.discard(self._identity)
-            # Removed before it is released: the next owner must make a file of its own.
-            with contextlib.suppress(OSError):  # or takes the one that cannot be removed
-                if self._is_in_place():  # else it is that of the next owner, who has one already
+            # Removed before the lock is released, so that the next owner creates its own file.
+            with contextlib.suppress(OSError):  # a file that stays does no harm
+                if self._is_in_place():  # otherwise it is the next owner's file
                     os.unlink(self._path)
             os.close(self._number)
             self._number = None
@@ -53,8 +53,9 @@ class PosixLock:
 
     def _acquire(self) -> int:
         while True:
-            # Such a lock does not exclude its own process, and is lost when the process closes any
-            # descriptor of the file: so a file that is held here must not even be opened.
+            # A POSIX lock does not exclude its own process, and the process loses it when it closes
+            # any descriptor of the file. So a file that this process has locked must not even be
+            # opened.
             with contextlib.suppress(FileNotFoundError):
                 if _identity(os.stat(self._path)) in self._held_here:
                     raise BlockingIOError(
@@ -73,9 +74,9 @@ class PosixLock:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "locked by another process", str(self._path)
                 ) from error
-            os.close(number)  # its last owner removed the file between our two calls: try again
+            os.close(number)  # the last owner removed the file between the two calls: try again
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
-    """What tells one file from another, whatever its name."""
+    """The identity of a file, independent of its name."""
     return status.st_dev, status.st_ino

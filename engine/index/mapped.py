@@ -1,16 +1,16 @@
-"""What the offset and the time index share: fixed-width entries in a preallocated memory map.
+"""The base of offset and time index: fixed-size entries in a preallocated memory map.
 
-Kafka's `AbstractIndex`. While a segment is active its indexes are files of full size, mostly zeros;
-on roll and on a clean close they are trimmed to their entries. After a crash the length of the file
-says nothing about the number of entries: an existing file is believed here (every whole entry
-counts), and recovery resets the indexes of whatever was not flushed.
+Kafka's `AbstractIndex`. While a segment is active, its index files have their full size and are
+mostly zeros; a roll or a clean close trims them to their entries. After a crash the length of a
+file does not tell the number of entries: this module counts every whole entry of an existing file,
+and recovery resets the indexes of segments that were not flushed.
 
-An index that nobody needs may rest: it knows its count and its last entry, and has no file open.
-The next look, or the next append, opens it again.
+An unused index may rest: it keeps its count and last entry in memory, and closes its file until the
+next look-up or append.
 
-Threads: one writer at a time (the log's lock), any number of readers beside it. A reader holds the
-index's own lock while it searches, because memory must not be unmapped or cut under it; an append
-does not take that lock, since an entry becomes visible only when the count has moved.
+Threads: one writer at a time (the log's lock), any number of readers. A reader holds the index's
+own lock while it searches, because the memory must not be unmapped or cut meanwhile. An append does
+not take that lock, because readers see an entry only after the count has been raised.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from engine.fs.filesystem import FileSystem, MappedFile
 from engine.types import INT32_MAX
 
 WARM_BYTES: Final = 8192
-"""The tail of an index that every look-up near the log's end touches, and so stays in memory.
+"""The part at the end of an index that look-ups near the log end use, so that it stays cached.
 
-Plain bisection would visit other pages whenever the index grows by one, and wait for the disk.
+Plain bisection would touch other pages each time the index grows, and wait for the disk.
 """
 
 
 class MappedIndex(ABC):
-    """An array of entries of one size in a file, ascending, grown at its end.
+    """An array of ascending entries of one size in a file; grows at its end.
 
-    `max_size_bytes` is what a missing file is created with, rounded down to whole entries; a file
-    that exists keeps its length, and is full if it was trimmed.
+    `max_size_bytes` is the size of a new file, rounded down to whole entries. An existing file
+    keeps its length; if it was trimmed, it is full.
     """
 
     ENTRY: ClassVar[Struct]
     KEPT_FREE: ClassVar[int] = 0
-    """The slots that only the entry that seals a segment may use."""
+    """The slots that are reserved for the entry that seals a segment."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class MappedIndex(ABC):
         self._remap_lock = threading.Lock()
         self._is_closed = self._is_wanted = False
         self._changes = self._synced_changes = 0
-        self._syncs = 0  # under way
+        self._syncs = 0  # syncs that are running
         self._path = path
         self._length_bytes = 0
         self._map: MappedFile | None = None
@@ -73,10 +73,10 @@ class MappedIndex(ABC):
         self._count = 0 if mapped.is_new else self._max_entries
         self._refresh_last()
 
-    # ------------------------------------------------------------------------------- life
+    # ------------------------------------------------------------------------ open and close
 
     def open_to_sync(self) -> None:
-        """Have `sync` open nothing: only a map that was lost is missing where there is a change."""
+        """Open the file if `sync` will need it, so that `sync` itself opens nothing."""
         with self._remap_lock:
             if self._changes != self._synced_changes:
                 self._mapped()
@@ -87,7 +87,7 @@ class MappedIndex(ABC):
             changes = self._changes
             if self._map is None and changes == self._synced_changes:
                 self._ensure_open()
-                return  # it rests: nothing changed since the last time
+                return  # it rests: nothing has changed since the last sync
             mapped = self._mapped()
             self._syncs += 1
         try:
@@ -98,9 +98,9 @@ class MappedIndex(ABC):
                 self._syncs -= 1
 
     def resize(self, size_bytes: int) -> bool:
-        """Make the file as long as whole entries within `size_bytes`; return whether it changed.
+        """Resize the file to the whole entries within `size_bytes`; return whether it changed.
 
-        The file of an index that rests grows when it is opened again.
+        The file of a resting index is resized when it is opened again.
         """
         size_bytes = self._round_down(size_bytes)
         if size_bytes < self.size_bytes:
@@ -117,11 +117,11 @@ class MappedIndex(ABC):
         return True
 
     def trim(self) -> None:
-        """Cut the file to its entries; from then on it is full."""
+        """Cut the file to its entries; the index is then full."""
         self.resize(self.size_bytes)
 
     def restore_max_size(self) -> None:
-        """Make room for entries again, as the active segment needs it."""
+        """Make room for entries again, as an active segment needs it."""
         self.resize(max(self._max_size_bytes, self.size_bytes))
 
     def reset(self) -> None:
@@ -130,11 +130,11 @@ class MappedIndex(ABC):
         self.restore_max_size()
 
     def rest(self) -> None:
-        """Let go of the file until it is needed again, if all that was changed is on the disk.
+        """Close the file until it is used again, if all changes are on disk.
 
-        Otherwise, while it is synced, and once it is closed, nothing happens; nor the first time
-        after `stays_open` was told, nor while another thread uses the map, which may wait for the
-        disk. Nobody appends meanwhile.
+        Does nothing if there are unsynced changes, during a sync, after `close`, the first time
+        after `stays_open` returned True, or while another thread uses the map, which may wait for
+        the disk. The caller prevents appends meanwhile.
         """
         if not self._remap_lock.acquire(blocking=False):
             return
@@ -150,13 +150,13 @@ class MappedIndex(ABC):
             self._remap_lock.release()
 
     def stays_open(self) -> bool:
-        """Whether the looks that follow open no file, whoever has the index rest meanwhile."""
+        """Whether the following look-ups open no file, even if `rest` is called meanwhile."""
         with self._remap_lock:
             self._is_wanted = self._map is not None
             return self._is_wanted
 
     def wake(self) -> MappedFile:
-        """Have the file at hand again. The log lock is held. OSError, CorruptIndex, ValueError."""
+        """Open the file if it rests. The log lock is held. OSError, CorruptIndex, ValueError."""
         mapped = self._map
         if mapped is None:
             with self._remap_lock:
@@ -164,9 +164,9 @@ class MappedIndex(ABC):
         return mapped
 
     def close(self) -> None:
-        """Trim the file, sync it and let go of it. May be repeated.
+        """Trim the file, sync it and close it. May be called again.
 
-        Synced, because a clean-shutdown marker will have the next start believe it.
+        It is synced because a clean-shutdown marker makes the next start trust it.
         """
         if not self._is_closed and not self._read_only:
             self.trim()
@@ -174,7 +174,7 @@ class MappedIndex(ABC):
         self.close_handles()
 
     def close_handles(self) -> None:
-        """Let go of the file as it is. May be repeated; any use afterwards is a ValueError."""
+        """Close the file as it is. May be called again; other uses afterwards are a ValueError."""
         with self._remap_lock:
             self._is_closed = True
             mapped, self._map = self._map, None
@@ -182,23 +182,23 @@ class MappedIndex(ABC):
                 mapped.close()
 
     def close_if_resting(self) -> None:
-        """Never open the file again: it is about to be removed. An open one stays readable."""
+        """Never open the file again: it is about to be removed. An open file stays readable."""
         with self._remap_lock:
             self._is_closed = self._is_closed or self._map is None
 
     def rename(self, target: Path) -> None:
-        """Give the file another name. The new path counts even if this raises, as in Kafka."""
+        """Rename the file. `path` changes even if this raises, as in Kafka."""
         with self.renaming():
             source = self.path
             self.path = target
             self._fs.rename(source, target)
 
     def renaming(self) -> AbstractContextManager[bool]:
-        """Guard a block in which the file gets another name and `path` is set: nobody opens it."""
+        """Guard a block that renames the file and sets `path`: no thread opens it meanwhile."""
         return self._remap_lock
 
     def delete(self) -> None:
-        """Let go of the file and remove it, if it is there."""
+        """Close the file and remove it, if it exists."""
         self.close_handles()
         self._fs.remove(self.path, missing_ok=True)
 
@@ -206,7 +206,7 @@ class MappedIndex(ABC):
 
     @property
     def path(self) -> Path:
-        """Where the file lies; set it inside `renaming` when a directory above was renamed."""
+        """The file's path; set it inside `renaming` when a parent directory was renamed."""
         return self._path
 
     @path.setter
@@ -217,17 +217,17 @@ class MappedIndex(ABC):
 
     @property
     def is_resting(self) -> bool:
-        """Whether the next look or append has to open the file."""
+        """Whether the next look-up or append has to open the file."""
         return self._map is None
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self._count
 
     @property
     def is_full(self) -> bool:
-        """Whether no slot is left but those that are kept free."""
+        """Whether only the reserved slots are left."""
         return self._count >= self._max_entries - self.KEPT_FREE
 
     @property
@@ -239,7 +239,7 @@ class MappedIndex(ABC):
 
     @abstractmethod
     def _refresh_last(self) -> None:
-        """Load what is remembered of the last entry. Called whenever entries were dropped."""
+        """Load the last entry into memory. Called whenever entries were dropped."""
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
@@ -252,25 +252,25 @@ class MappedIndex(ABC):
         )
 
     def reserve_next(self) -> None:
-        """Make the disk set aside what the next entry needs, so that storing it cannot fail."""
+        """Allocate disk space for the next entry, so that storing it cannot fail."""
         mapped = self.wake()
         end = (self._count + 1) * self._entry_bytes
         if mapped.reserved_bytes < end <= mapped.size_bytes:
             mapped.reserve(end)
 
     def _store(self, first: int, second: int) -> None:
-        """Put one entry behind the last; there must be room."""
+        """Add one entry after the last; there must be room."""
         mapped = self.wake()
         position = self._count * self._entry_bytes
         end = position + self._entry_bytes
         if end > mapped.reserved_bytes:
             mapped.reserve(end)
         self.ENTRY.pack_into(mapped.buffer, position, first, second)
-        self._changes += 1  # behind the entry, or a sync just before it would count as its own
+        self._changes += 1  # after the entry, or a sync that ran just before would count for it
         self._count += 1  # last, because from here on readers see the entry
 
     def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:
-        """How many entries have at most `target` in one field. The caller holds the remap lock.
+        """Count the entries that have at most `target` in one field. The remap lock is held.
 
         The result is that of a plain bisection; the warm tail is tried first. Kafka's
         `AbstractIndex.indexSlotRangeFor`.
@@ -305,12 +305,12 @@ class MappedIndex(ABC):
             self._refresh_last()
 
     def _raw_entries(self) -> bytes:
-        """Copy all entries out."""
+        """Return a copy of all entries."""
         with self._remap_lock:
             return self._first_entries(self._count)
 
     def _first_entries(self, count: int) -> bytes:
-        """Copy so many entries out. The caller holds the remap lock."""
+        """Return a copy of the first `count` entries. The remap lock is held."""
         return bytes(self._mapped().buffer[: count * self._entry_bytes])
 
     def _ensure_slot(self, slot: int) -> None:
@@ -318,7 +318,7 @@ class MappedIndex(ABC):
             raise IndexError(f"{self.path} has {self._count} entries, no slot {slot}")
 
     def _mapped(self) -> MappedFile:
-        """Return the open file, opened again if it rested. The caller holds the remap lock."""
+        """Return the file, opened again if it rested. The remap lock is held."""
         mapped = self._map
         if mapped is None:
             mapped = self._open_again()
@@ -329,21 +329,20 @@ class MappedIndex(ABC):
         mapped = self._fs.open_map(self._path, read_only=self._read_only)
         if mapped.size_bytes != self._length_bytes:
             mapped.close()
-            raise self._corrupt(f"its length is {mapped.size_bytes}, and was {self._length_bytes}")
+            raise self._corrupt(f"its length is {mapped.size_bytes}; it was {self._length_bytes}")
         self._map_with_length(
             mapped, max(self._length_bytes, self._max_entries * self._entry_bytes)
         )
         return mapped
 
     def _map_with_length(self, mapped: MappedFile, size_bytes: int) -> None:
-        """Go on with this map, and its file of that length. OSError: the index has no map."""
+        """Use this map with its file resized. After an OSError the index has no map."""
         if size_bytes != mapped.size_bytes:
             self._changes += 1
             try:
                 mapped.resize(size_bytes)
             except OSError:
-                # The file may have its new length although there is no memory, or no descriptor
-                # any more, to map it.
+                # The file may have its new length although memory or descriptors lack to map it.
                 self._map = None
                 mapped.close()
                 self._length_bytes = self._fs.size_bytes(self._path)

@@ -1,4 +1,4 @@
-"""The offset index: which byte of the `.log` file to start at to find an offset.
+"""The offset index: the position in the `.log` file at which to start looking for an offset.
 
 An entry is the last offset of one append and the position where that append starts, 8 bytes; there
 is one for every `index.interval.bytes`. Kafka's `OffsetIndex`; docs/formats/offset-index.md.
@@ -33,7 +33,7 @@ class OffsetIndex(MappedIndex):
     _last: OffsetPosition
 
     def append(self, offset: int, position: int) -> None:
-        """Remember that the append which ends with `offset` starts at `position`.
+        """Record that the append which ends with `offset` starts at `position`.
 
         IndexFull, OffsetsOutOfOrder or SegmentOverflow; then nothing has changed.
         """
@@ -50,7 +50,7 @@ class OffsetIndex(MappedIndex):
         self._last = OffsetPosition(offset, position)
 
     def lookup(self, target_offset: int) -> OffsetPosition:
-        """Return the last entry at or before the target, else the segment's first byte."""
+        """Return the last entry at or before the target, or the segment's first byte if none."""
         with self._remap_lock:
             self._mapped()
             last = self._last
@@ -61,25 +61,25 @@ class OffsetIndex(MappedIndex):
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def floor_by_position(self, position: int) -> OffsetPosition:
-        """Return the last entry at or before a byte position, else the segment's first byte."""
+        """Return the last entry at or before a position, or the segment's first byte if none."""
         with self._remap_lock:
             slot = self._count_at_or_below(position, _FIELD, _POSITION_POSITION) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Return the entry in one slot; IndexError if there is none."""
+        """Return the entry in a slot; IndexError if the slot is empty."""
         with self._remap_lock:
             self._mapped()
             self._ensure_slot(slot)
             return self._entry(slot)
 
     def entries(self) -> Iterator[OffsetPosition]:
-        """Yield a snapshot of all entries, as they are stored; `entry` judges them."""
+        """Yield a snapshot of all entries as stored; only `entry` validates."""
         for relative, position in ENTRY.iter_unpack(self._raw_entries()):
             yield OffsetPosition(self.base_offset + relative, position)
 
     def content_below(self, position: int) -> bytes:
-        """Copy the entries that lead before a byte position: an index in itself."""
+        """Return a copy of the entries that point below a position: a valid index of its own."""
         with self._remap_lock:
             count = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
             return self._first_entries(count)
@@ -99,7 +99,7 @@ class OffsetIndex(MappedIndex):
     def sanity_check(self) -> None:
         """Raise CorruptIndex if the file cannot be an index of this segment.
 
-        It sees a wrong length and an impossible last entry, no more: recovery does not rely on it.
+        It only detects a wrong length and an impossible last entry; recovery does not rely on it.
         """
         self._ensure_whole_entries()
         if self._last.offset < self.base_offset:
@@ -107,7 +107,7 @@ class OffsetIndex(MappedIndex):
                 f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
             )
         if self._last.position < 0:
-            raise self._corrupt(f"its last entry leads to {self._last.position}")
+            raise self._corrupt(f"its last entry points to byte {self._last.position}")
 
     def _entry(self, slot: int) -> OffsetPosition:
         relative, position = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)

@@ -1,7 +1,7 @@
-"""The time index: from which offset on to look for a timestamp.
+"""The time index: the offset from which to look for a timestamp.
 
-An entry says: up to and including this offset, no record of the segment is later than this
-timestamp; 12 bytes. Timestamps strictly ascend, offsets never descend. Kafka's `TimeIndex`;
+An entry of 12 bytes says that no record of the segment up to this offset, inclusive, is later than
+this timestamp. Timestamps strictly ascend, offsets never descend. Kafka's `TimeIndex`;
 docs/formats/time-index.md.
 """
 
@@ -29,18 +29,18 @@ assert ENTRY.size == 12, "the entry is fixed by the file format"
 
 
 class TimeIndex(MappedIndex):
-    """Timestamps in ms and offsets; one slot is kept free for the entry that seals a segment."""
+    """Timestamps in ms and offsets; one slot is reserved for the entry that seals a segment."""
 
     ENTRY: ClassVar[Struct] = ENTRY
     KEPT_FREE: ClassVar[int] = 1
     _last: TimestampOffset
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
-        """Remember that nothing up to `offset` is later than `timestamp`, if that is news.
+        """Record that no record up to `offset` is later than `timestamp`.
 
-        Not later than the last entry, or -1: nothing happens. `skip_full` is for the entry that
-        seals the segment: it may use the last slot. IndexFull, OffsetsOutOfOrder, SegmentOverflow,
-        or ValueError for a timestamp that went back; then nothing has changed.
+        Does nothing if the timestamp is -1 or not later than the last entry. `skip_full` is for the
+        entry that seals the segment, which may use the last slot. IndexFull, OffsetsOutOfOrder,
+        SegmentOverflow, or ValueError for a timestamp that went back; then nothing has changed.
         """
         self.ensure_takes(timestamp, offset, skip_full=skip_full)
         if timestamp > self._last.timestamp:
@@ -68,7 +68,7 @@ class TimeIndex(MappedIndex):
             self._relative(offset)
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
-        """Return the last entry at or before the target, else (-1, base offset)."""
+        """Return the last entry at or before the target, or (-1, base offset) if none."""
         with self._remap_lock:
             self._mapped()
             last = self._last
@@ -78,26 +78,26 @@ class TimeIndex(MappedIndex):
             return self._entry(slot) if slot >= 0 else self._before_first()
 
     def floor_by_offset(self, offset: int) -> TimestampOffset:
-        """Return the last entry at or before an offset, else (-1, base offset)."""
+        """Return the last entry at or before an offset, or (-1, base offset) if none."""
         with self._remap_lock:
             relative = offset - self.base_offset
             slot = self._count_at_or_below(relative, _OFFSET, _OFFSET_POSITION) - 1
             return self._entry(slot) if slot >= 0 else self._before_first()
 
     def entry(self, slot: int) -> TimestampOffset:
-        """Return the entry in one slot; IndexError if there is none."""
+        """Return the entry in a slot; IndexError if the slot is empty."""
         with self._remap_lock:
             self._mapped()
             self._ensure_slot(slot)
             return self._entry(slot)
 
     def entries(self) -> Iterator[TimestampOffset]:
-        """Yield a snapshot of all entries, as they are stored; `entry` judges them."""
+        """Yield a snapshot of all entries as stored; only `entry` validates."""
         for timestamp, relative in ENTRY.iter_unpack(self._raw_entries()):
             yield TimestampOffset(timestamp, self.base_offset + relative)
 
     def content_below(self, offset: int) -> bytes:
-        """Copy the entries of offsets below one: an index in itself."""
+        """Return a copy of the entries below an offset: a valid index of its own."""
         with self._remap_lock:
             last_kept = offset - self.base_offset - 1
             count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
@@ -135,7 +135,7 @@ class TimeIndex(MappedIndex):
 
     def _entry(self, slot: int) -> TimestampOffset:
         timestamp, relative = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)
-        if relative < 0 or timestamp < 0:  # a record without a time makes no entry
+        if relative < 0 or timestamp < 0:  # records without a time are not indexed
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
 

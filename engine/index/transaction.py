@@ -1,7 +1,7 @@
-"""The transaction index: the aborted transactions whose marker lies in one segment.
+"""The transaction index: the aborted transactions whose marker is in one segment.
 
-A file of 34-byte entries in the order of the markers, created with the first one; there is none for
-most segments. Kafka's `TransactionIndex` and `AbortedTxn`; docs/formats/transaction-index.md.
+A file of 34-byte entries in the order of the markers, created with the first one; most segments
+have none. Kafka's `TransactionIndex` and `AbortedTxn`; docs/formats/transaction-index.md.
 """
 
 from __future__ import annotations
@@ -30,37 +30,38 @@ assert ENTRY.size == 34, "the entry is fixed by the file format"
 
 
 class AbortedSearch(NamedTuple):
-    """What one segment's index knows about a range of offsets."""
+    """The entries of one segment's index for a range of offsets."""
 
     aborted: list[AbortedTransaction]
     is_complete: bool
-    """Whether no later segment can add to it."""
+    """Whether later segments cannot add to it."""
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment; nothing on disk until there is one.
+    """The aborted transactions of one segment; the file is created with the first.
 
-    One writer at a time (the log's lock), readers beside it. An entry that a crash left incomplete
-    is not seen, and cut away by the next append.
+    One writer at a time (the log's lock), and any number of readers. An entry that a crash left
+    incomplete is ignored, and cut off by the next append.
     """
 
     def __init__(
         self, fs: FileSystem, path: Path, base_offset: int, *, read_only: bool = False
     ) -> None:
         self.path = path
-        """Where the file lies or will lie; set it when a directory above was renamed."""
+        """The path of the file, which may not exist yet; set it when a parent directory was
+        renamed."""
         self.base_offset = base_offset
         self._fs = fs
         self._is_closed = False
-        self._last_offset = UNKNOWN_OFFSET  # of what was appended since opening, as in Kafka
+        self._last_offset = UNKNOWN_OFFSET  # since opening, as in Kafka
         self._file: File | None = None
         if fs.exists(path):
             self._file = fs.open(path, read_only=read_only)
 
     def append(self, *aborted: AbortedTransaction) -> None:
-        """Remember aborted transactions; markers must ascend, else ValueError.
+        """Add aborted transactions; ValueError unless their markers ascend.
 
-        All of them, or none if it raises.
+        Adds all of them, or none if it raises.
         """
         last_offset = self._last_offset
         for entry in aborted:
@@ -77,7 +78,7 @@ class TransactionIndex:
         self._last_offset = last_offset
 
     def collect(self, fetch_offset: int, upper_bound_offset: int) -> AbortedSearch:
-        """Return the aborted transactions that touch [fetch_offset, upper_bound_offset)."""
+        """Return the aborted transactions that overlap [fetch_offset, upper_bound_offset)."""
         found = []
         for aborted in self.entries():
             if aborted.last_offset >= fetch_offset and aborted.first_offset < upper_bound_offset:
@@ -87,7 +88,7 @@ class TransactionIndex:
         return AbortedSearch(found, is_complete=False)
 
     def entries(self) -> Iterator[AbortedTransaction]:
-        """Yield the entries in order; CorruptIndex at one of an unknown version."""
+        """Yield the entries in order; CorruptIndex for an unknown version."""
         for position, version, *offsets in self._raw_entries():
             if version != VERSION:
                 raise CorruptIndex(
@@ -97,18 +98,18 @@ class TransactionIndex:
             yield AbortedTransaction(*offsets)
 
     def content_below(self, offset: int) -> bytes:
-        """Copy the entries of markers below an offset: an index in itself."""
+        """Return a copy of the entries with markers below an offset: a valid index of its own."""
         below = takewhile(lambda entry: entry[4] < offset, self._raw_entries())
         size_bytes = sum(ENTRY.size for _ in below)
         return b"" if self._file is None else self._file.read_at(0, size_bytes)
 
     @property
     def size_bytes(self) -> int:
-        """The length of the file, 0 if there is none."""
+        """The length of the file, 0 if it is missing."""
         return self._file.size_bytes if self._file else 0
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the first entry whose marker is at or behind `offset`, and all after it."""
+        """Drop the first entry whose marker is at or after `offset`, and all after it."""
         if self._file is None:
             return
         for position, _, _, _, last_offset, _ in self._raw_entries():
@@ -133,15 +134,15 @@ class TransactionIndex:
                 )
 
     def sync(self) -> None:
-        """Return once every entry would survive a power cut; nothing to do without a file.
+        """Return once every entry would survive a power cut; does nothing without a file.
 
-        The directory entry of a new file is the caller's to sync. Needs no lock.
+        The caller syncs the directory of a new file. Needs no lock.
         """
         if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
-        """Let go of the file, without syncing. May be repeated."""
+        """Close the file without syncing. May be called again."""
         self._is_closed = True
         if self._file is not None:
             self._file.close()
@@ -151,13 +152,13 @@ class TransactionIndex:
         self.close()
 
     def rename(self, target: Path) -> None:
-        """Give the file, if there is one, another name; also the name under which it is created."""
+        """Rename the file if it exists; otherwise it will be created under the new name."""
         source, self.path = self.path, target
         if self._file is not None:
             self._fs.rename(source, target)
 
     def delete(self) -> None:
-        """Let go of the file and remove it, if it is there."""
+        """Close the file and remove it, if it exists."""
         self.close()
         self._fs.remove(self.path, missing_ok=True)
 

@@ -1,1 +1,1 @@
-"""One log: the order of effects under one lock, and the pure steps around it."""
+"""One log: append, read, open, retention and truncation."""

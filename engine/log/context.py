@@ -1,4 +1,4 @@
-"""What a log is given: ports, limits, and the health of its data directory."""
+"""The environment of a log: ports, limits, and the health of its data directory."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class LogContext:
     health: DirectoryHealth
     config: EngineConfig
     sealed_files: SealedFiles
-    """The sealed segments that are open, of all data directories."""
+    """The open sealed segments of all data directories."""
     sealed_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_sealed_segments"))
-    """How many more segments may be sealed, of all data directories."""
+    """The remaining number of sealed segments, for all data directories."""
     producer_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_producers"))
-    """How many more producer ids may be remembered, of all data directories."""
+    """The remaining number of producer ids, for all data directories."""
     random: random.Random = field(default_factory=random.Random)
-    """Only for the jitter of segment.ms, which keeps many logs from rolling at one moment."""
+    """For segment.jitter.ms, which keeps many logs from rolling at the same moment."""
 
     def draw_jitter_ms(self, config: LogConfig) -> int:
-        """Return how much sooner than segment.ms one segment rolls; each draws its own."""
+        """Return a random reduction of segment.ms for one segment."""
         limit = min(config.segment_jitter_ms, config.segment_ms)
         return self.random.randrange(limit) if limit else 0

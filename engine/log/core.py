@@ -1,8 +1,8 @@
-"""What the parts of one log share: its locks, its state, and whether it is open.
+"""The shared core of a log's parts: its locks, its state, and whether it is open.
 
-A part is made once and holds the core for good. Context and state are replaced, under all locks,
-when the log goes on in another data directory: a part reads them from the core each time, and keeps
-the pair it has read for as long as one step takes.
+Every part keeps the same core. When the log moves to another data directory, context and state are
+replaced under all locks. So a part reads both from the core at the start of each step, and uses
+that pair until the step ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.types import TopicPartition
 
 
 class LogCore:
-    """The locks are taken in the order in which they stand here; see docs/concurrency.md."""
+    """The locks are taken in the order of their definition; see docs/concurrency.md."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class LogCore:
         self.state = state
         self.is_closed = False
         self.is_deleted = False
-        """Whether the topic was deleted: readers go on, an append would be lost."""
+        """Whether the topic was deleted: reads continue, appends are refused."""
         self.reshaping: Final = threading.Lock()
-        """While held, no segment leaves the log."""
+        """While held, no segment is removed from the log."""
         self.syncing: Final = threading.Lock()
-        """While held, no other thread syncs what was appended."""
+        """While held, no other thread commits."""
         self.naming: Final = threading.Lock()
-        """While held, the directory keeps its name."""
+        """While held, the directory is not renamed."""
         self.lock = threading.Lock()
         """Guards the state."""
 

@@ -1,9 +1,9 @@
-"""How a log becomes durable: a commit syncs its batches, a flush all that is derived from them too.
+"""Makes a log durable: a commit syncs its batches, a flush also its indexes and snapshots.
 
-A commit syncs without the lock and then raises the high watermark to where the log ended before the
-sync. Whatever either needs of files is opened before it is synced: that a file cannot be opened is
-no failed sync, and all of it can be done again. So for want of files or space they are refused, and
-the directory goes on; a sync that fails takes it offline.
+A commit syncs without the log lock, then raises the high watermark to the log end from before the
+sync. Both open all files before they sync the first, because a failed open is not a failed sync: it
+changes nothing, and the operation can be repeated. So if open files or space are lacking, a commit
+or flush is refused and the directory stays online; a failed sync takes it offline.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from engine.types import OffsetMetadata
 _LOG = logging.getLogger(__name__)
 
 FLUSH_AGAIN_MS: Final = 1_000
-"""How long a flush waits that was refused for want of files or space."""
+"""The delay before a flush is repeated that was refused for lack of files or space."""
 
 
 class Commit(NamedTuple):
-    """One commit under way, as it was noted under the log's lock."""
+    """A running commit: the log's state when it began."""
 
     health: DirectoryHealth
-    """That of the data directory in which the files are."""
+    """The health of the data directory of the files."""
     state: LogState
     order: SyncOrder
     target: OffsetMetadata
-    """Where the log ended; the high watermark rises to it."""
+    """The log end when the commit began, to which the high watermark rises."""
     truncations: int
 
 
 class Durability:
-    """What of a log has to do with syncing. Thread-safe."""
+    """The part of a log that syncs. Thread-safe."""
 
     def __init__(self, core: LogCore, recovery: Recovery) -> None:
         self._core = core
         self.recovery: Final = recovery
-        """What opening the log had to repair."""
+        """What recovery found and repaired when the log was opened."""
         self._flushes_asked_for = self._flushes_done = 0
-        """One is due while they differ."""
+        """A flush is due while they differ."""
         self._is_flush_scheduled = False
 
     @property
     def health(self) -> DirectoryHealth:
-        """That of the data directory in which the log lies now."""
+        """The health of the log's present data directory."""
         return self._core.context.health
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on disk with its indexes, and believed after a crash."""
+        """Everything below is on disk with its indexes, and is not scanned after a crash."""
         return self._core.state.recovery_point
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether a commit would show readers something new."""
+        """Whether a commit would raise the high watermark."""
         marks = self._core.state.watermarks
         return marks.high.offset < marks.end.offset
 
     @property
     def uncommitted_bytes(self) -> int:
-        """The bytes above the high watermark, which no reader sees yet."""
+        """The bytes above the high watermark, which readers do not see yet."""
         state = self._core.state
         high = state.watermarks.high
         base = high.segment_base_offset
@@ -84,22 +84,22 @@ class Durability:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a roll or a removal of segments waits for the end of the flush that syncs it."""
+        """Whether a scheduled flush has yet to sync a roll or a removal of segments."""
         return self._flushes_done < self._flushes_asked_for
 
     @property
     def needs_flush(self) -> bool:
-        """Whether a flush would put anything on the disk."""
+        """Whether a flush has anything to sync."""
         state = self._core.state
         is_behind = state.recovery_point < state.watermarks.log_end_offset
         return is_behind or self.has_uncommitted or self.is_flush_due
 
     def commit(self) -> int:
-        """Make everything appended so far durable and visible; return the high watermark.
+        """Sync everything appended so far and make it visible; return the high watermark.
 
-        Syncs the `.log` files, and the directory where a segment is new, without the lock. Raises
-        StorageOffline if the disk fails; the high watermark then stays for good. Overloaded if too
-        many files are open: the next one may succeed.
+        Syncs the `.log` files, and the directory if a segment is new, without the log lock. Raises
+        StorageOffline if the disk fails; the high watermark then stays until a restart. Raises
+        Overloaded if too many files are open; a later commit may succeed.
         """
         core = self._core
         with core.syncing:
@@ -111,13 +111,13 @@ class Durability:
                 with opened as directory, commit.health.syncing:
                     commit.order.run(directory)
             except ValueError as error:
-                raise core.closed() from error  # meanwhile
+                raise core.closed() from error  # closed meanwhile
         return self.end_commit(commit, duration_ms=(perf_counter() - started) * 1000)
 
     def begin_commit(self) -> Commit:
-        """Return what a sync has to cover so that everything appended so far is committed.
+        """Return what to sync so that everything appended so far is committed.
 
-        The caller syncs it without the lock, or the whole file system, and calls `end_commit`.
+        The caller syncs it, or the whole file system, without the lock, and calls `end_commit`.
         Raises StorageOffline if the log is closed.
         """
         core = self._core
@@ -128,10 +128,10 @@ class Durability:
             return Commit(core.context.health, state, order, target, state.truncations)
 
     def end_commit(self, commit: Commit, *, duration_ms: float) -> int:
-        """Make what `commit` covers visible, after a sync that took so long; as `commit`.
+        """Make what `commit` covers visible, after its sync; return the high watermark.
 
-        A truncation or a move to another directory that has come between makes nothing visible:
-        they sync what they leave.
+        After a truncation or a move in between it makes nothing visible, because those sync what
+        they leave.
         """
         core = self._core
         core.context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
@@ -140,13 +140,13 @@ class Durability:
             if commit.state is state and commit.truncations == state.truncations:
                 state.local.synced(commit.order)
                 state.raise_high_watermark(commit.target)
-            return state.watermarks.high_watermark  # after a move all that was copied
+            return state.watermarks.high_watermark  # after a move: of the copy
 
     def flush(self) -> int:
         """Commit, and make indexes and snapshots durable too; return the recovery point.
 
-        What lies below it is believed after a crash without being scanned. Raises StorageOffline;
-        Overloaded and StorageFull for want of files and space, and tries again later by itself.
+        Recovery does not scan what is below it. Raises StorageOffline; for lack of files or space
+        raises Overloaded or StorageFull, and schedules another flush.
         """
         try:
             return self._flush()
@@ -184,16 +184,17 @@ class Durability:
         segments: Sequence[Segment],
         snapshots: Sequence[int],
     ) -> None:
-        """Return once all of it would survive a power cut; the log lock is not held.
+        """Sync everything that the flush covers, without the log lock.
 
-        Overloaded and StorageFull: it was refused, and the directory goes on. StorageOffline.
+        Raises Overloaded and StorageFull, after which the directory stays online, or
+        StorageOffline.
         """
         core = self._core
         health, present = context.health, state.local.segments
         with core.naming:
             if state is not core.state:
-                return  # the log lies elsewhere now, where all of it was flushed
-            # The files of a segment that has left the log meanwhile may be gone, or elsewhere.
+                return  # the log has moved, and the move has flushed it
+            # A segment that was removed meanwhile may have lost or moved its files.
             segments = [one for one in segments if present.get(one.base_offset) is one]
             with health.appending:
                 for segment in segments:
@@ -204,11 +205,11 @@ class Durability:
                     segment.indexes.sync()
                 except ValueError:
                     if present.get(segment.base_offset) is segment:
-                        raise  # the log was closed, or has moved: not this segment removed
+                        raise  # the log was closed or moved; the segment was not removed
         with core.naming:
             if state is not core.state:
-                return  # the log lies elsewhere now, where all of it was flushed
-            core.ensure_open()  # else another log may have the directory, or it another name
+                return  # the log has moved, and the move has flushed it
+            core.ensure_open()  # otherwise the directory may be renamed, or belong to another log
             for offset in snapshots:
                 with health.appending:
                     snapshot = state.producers.open_snapshot(offset)
@@ -225,13 +226,13 @@ class Durability:
             directory.sync_all()
 
     def _open_directory(self) -> OpenDirectory:
-        """Open the directory, under the name it has by now, to sync the names in it."""
+        """Open the directory under its present name, to sync the names in it."""
         core = self._core
         with core.naming, core.context.health.appending:
             return core.context.fs.open_directory(core.state.local.directory)
 
     def flush_soon(self, delay_ms: int = 0) -> None:
-        """Have the scheduler flush the log; a roll or a removal of segments is durable then."""
+        """Schedule a flush, which makes a roll or a removal of segments durable."""
         core = self._core
         self._flushes_asked_for += 1
         if not self._is_flush_scheduled:
@@ -241,18 +242,18 @@ class Durability:
 
     def _flush_if_open(self) -> None:
         core = self._core
-        self._is_flush_scheduled = False  # first: what is asked for from now on is another one
+        self._is_flush_scheduled = False  # first: later requests schedule another flush
         if core.is_closed or core.context.health.is_offline:
             return
         try:
             self.try_to_flush()
         except (StorageOffline, ValueError):
-            if not core.is_closed:  # a log that is closed meanwhile needs no flush
+            if not core.is_closed:  # a log that was closed meanwhile needs no flush
                 raise
 
     def try_to_flush(self) -> None:
-        """Flush, unless files or space are wanting: what was done already stays done."""
+        """Flush; log and ignore a lack of files or space, because a flush is scheduled again."""
         try:
             self.flush()
         except (Overloaded, StorageFull) as error:
-            _LOG.warning("%s is flushed later: %s", self._core.topic_partition, error)
+            _LOG.warning("the flush of %s is postponed: %s", self._core.topic_partition, error)

@@ -1,8 +1,8 @@
-"""The files of one log: its segments, what of them is not yet on disk, and how they go away.
+"""The files of one log: its segments, their unsynced parts, and their removal.
 
-Knows nothing of producers, epochs or watermarks. Every method needs the log lock, except those of
-the two work orders, which are made under the lock and run without it: a sync takes milliseconds.
-Mirrors Kafka's `LocalLog`.
+Knows nothing of producers, epochs or watermarks. Every method needs the log lock, except
+`SyncOrder.run`: an order is created under the lock and run without it, because a sync takes
+milliseconds. Mirrors Kafka's `LocalLog`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncOrder:
-    """What must reach the disk before the log end of the moment it was made is committed."""
+    """The files to sync before the log end at the order's creation may be committed."""
 
     segments: tuple[Segment, ...]
-    """The last one is the active segment of that moment."""
+    """The last one was the active segment."""
     active_bytes: int
-    """How much of that one there was; it may have been appended to, and sealed, since."""
+    """The size of the active segment; it may have grown or been sealed since."""
     has_new_names: bool
-    """Whether a segment file was created whose name may not be on disk yet."""
+    """Whether the name of a new segment file may not be on disk yet."""
 
     def run(self, directory: OpenDirectory | None) -> None:
-        """Return once all of it would survive a power cut, with new names in there. No lock."""
+        """Sync the segments, and the directory if a name is new. Needs no lock."""
         for segment in self.segments:
             segment.records.sync()
         if directory is not None:
@@ -50,7 +50,7 @@ class SyncOrder:
 
 @dataclass(slots=True)
 class LocalLog:
-    """Segments in a directory; `_unsynced` are sealed ones whose bytes may not be on disk."""
+    """The segments of a directory; the bytes of those in `_unsynced` may not be on disk."""
 
     context: LogContext
     directory: Path
@@ -64,7 +64,7 @@ class LocalLog:
         return self.segments.active
 
     def end_metadata(self, offset: int) -> OffsetMetadata:
-        """Return `offset`, the log end, with its place: the end of the active segment."""
+        """Return `offset`, the log end, with its position: the end of the active segment."""
         active = self.segments.active
         return OffsetMetadata(offset, active.base_offset, active.size_bytes)
 
@@ -74,10 +74,10 @@ class LocalLog:
         headers: Sequence[BatchHeader],
         aborted: Sequence[AbortedTransaction],
     ) -> OffsetMetadata:
-        """Write the batches and return their end; if that fails nothing is written.
+        """Write the batches and return the new log end; if it raises, nothing is written.
 
-        The entries of the transactions they abort come first: after the batches nothing may fail.
-        Until the batches are there no reader gets as far as those transactions.
+        Transaction index entries for their abort markers come first, because after the batches
+        nothing may fail. Readers cannot reach those transactions before the batches are written.
         """
         active = self.segments.active
         if aborted:
@@ -98,12 +98,12 @@ class LocalLog:
         return OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
 
     def distrust_above(self, recovery_point: int) -> None:
-        """Sync everything above the recovery point with the next order: a dead process wrote it."""
+        """Sync what is above the recovery point with the next order: a crashed process wrote it."""
         self._unsynced = list(self.segments.overlapping(recovery_point, INT64_MAX)[:-1])
         self._has_new_names = True
 
     def open_segment(self, base_offset: int) -> Segment:
-        """Create the files of a new active segment and put it into the map."""
+        """Create the files of a new active segment and add it to the map."""
         segment = self._create_segment(base_offset)
         self.segments.add(segment)
         return segment
@@ -122,12 +122,12 @@ class LocalLog:
         return segment
 
     def roll(self, base_offset: int) -> Segment:
-        """Seal the active segment and open one at `base_offset`; return the new one.
+        """Seal the active segment and open one at `base_offset`; return the new segment.
 
-        An empty active segment of that base offset stays and has its indexes emptied, which happens
-        when they report that they are full. Kafka replaces its files; then a power cut may leave
-        neither the old name nor the new one, and only that name tells where an empty log ends.
-        Raises InvalidRequestValue below the active segment.
+        If the active segment is empty and has that base offset already, which happens when its
+        indexes are full, it stays and its indexes are emptied. Kafka replaces its files, but then a
+        power cut may remove both names, and only the name tells where an empty log ends. Raises
+        InvalidRequestValue below the active segment.
         """
         active = self.segments.active
         if base_offset < active.base_offset or (
@@ -142,17 +142,17 @@ class LocalLog:
             return active
         self._remove_leftovers(base_offset)
         active.seal()
-        segment = self.open_segment(base_offset)  # may find no space: then nothing has happened
+        segment = self.open_segment(base_offset)  # without space it raises, and nothing has changed
         self._unsynced.append(active)
         return segment
 
     def note_gap(self, end_offset: int, base_offset: int) -> None:
-        """Record, durably, that nothing was lost in the gap before a segment that is to begin."""
+        """Record durably that the gap before a new segment is intended."""
         gap = SegmentGap(end_offset, base_offset)
         note_gap(self.context.fs, self.directory / names.SEGMENT_GAPS, gap)
 
     def _remove_leftovers(self, base_offset: int) -> None:
-        """Remove files that a crash left under the new segment's name: it must not adopt them."""
+        """Remove files that a crash left under the new segment's names."""
         for name in (
             names.log_name(base_offset),
             names.index_name(base_offset),
@@ -161,13 +161,13 @@ class LocalLog:
         ):
             path = self.directory / name
             if self.context.fs.exists(path):
-                _LOG.warning("%s is in the way of a new segment and is removed", path)
+                _LOG.warning("removing %s, which has the name of a new segment", path)
                 self.context.fs.remove(path)
 
     def retire(self, segment: Segment) -> None:
-        """Rename a segment's files `.deleted` now and remove them later.
+        """Rename a segment's files to `.deleted` now, and remove them later.
 
-        Readers continue: the open files outlive their names.
+        Readers of the open files continue.
         """
         self._outlive_names(segment)
         segment.change_suffix(names.DELETED_SUFFIX)
@@ -176,25 +176,25 @@ class LocalLog:
         self.remove_later(segment.remove_files, f"segment {segment.base_offset}")
 
     def begin_removal(self, oldest: Segment, end_offset: int) -> None:
-        """Take the oldest segment out of the map; its names say that all below the end are to go.
+        """Remove the oldest segment from the map; rename it, as the first of a removal.
 
-        `retire` follows once those are gone durably.
+        `retire` follows once those are removed durably.
         """
         self.segments.remove(oldest.base_offset)
         self._outlive_names(oldest)
         oldest.change_suffix(names.removal_suffix(end_offset))
 
     def _outlive_names(self, segment: Segment) -> None:
-        """Keep the files open of a segment that is about to lose its names, if they are open.
+        """Keep open files open of a segment that is about to be renamed and removed.
 
-        If they rest, nobody was in it lately: who is still finds them until they are removed.
+        If they rest, no reader used them recently; one that needs them can open them until then.
         """
         segment.resting.forbid()
         if not segment.records.is_resting:
             segment.indexes.outlive_names()
 
     def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Take segments out of the map, so that look-ups stop, and retire them."""
+        """Take segments out of the map, so that look-ups no longer find them, and retire them."""
         for segment in segments:
             self.segments.remove(segment.base_offset)
         for segment in segments:
@@ -218,18 +218,18 @@ class LocalLog:
         return SyncOrder((*self._unsynced, active), active.size_bytes, self._has_new_names)
 
     def synced(self, order: SyncOrder) -> None:
-        """Note that `order` ran; what was appended or rolled since is still unsynced."""
+        """Note that `order` ran; later appends and rolls are still unsynced."""
         if self._unsynced:
             *sealed, active = order.segments
             done = set(map(id, sealed))
-            if active.size_bytes == order.active_bytes:  # else the sync may have missed the rest
+            if active.size_bytes == order.active_bytes:  # or the sync missed the rest
                 done.add(id(active))
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.has_new_names and self.segments.active is order.segments[-1]:
             self._has_new_names = False
 
     def rest_sealed(self, segments: Sequence[Segment]) -> None:
-        """Let go of the files of those that take no appends, as far as they are on the disk."""
+        """Close the files of sealed segments, if they are synced."""
         kept = {id(segment) for segment in (*self._unsynced, self.segments.active)}
         for segment in segments:
             if id(segment) not in kept and self.segments.get(segment.base_offset) is segment:
@@ -238,8 +238,8 @@ class LocalLog:
     def truncate(self, cut: SegmentCut, directory: OpenDirectory) -> None:
         """Cut every batch that holds `cut.offset` or more; the last segment left becomes active.
 
-        The last segment goes first, each durably before the next and before the cut: a crash
-        meanwhile leaves a beginning of the log.
+        Segments are removed from the last one on, each durably before the next and before the cut,
+        so that a crash leaves a prefix of the log.
         """
         for segment in self.segments.above(cut.offset)[::-1]:
             self.remove_segments((segment,))
@@ -247,7 +247,7 @@ class LocalLog:
         self.segments.active.truncate(cut, now_ms=self.context.clock.now_ms())
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Put complete and synced `.cleaned` segments in the place of old ones.
+        """Replace old segments by complete and synced `.cleaned` ones.
 
         The outputs become `.swap` from the last to the first, so that a start after a crash can
         tell a complete set from an incomplete one; see `engine.log.open.leftovers`. Kafka's
@@ -260,15 +260,15 @@ class LocalLog:
         self.segments.replace(ascending, old)
         for segment in sorted(old, key=lambda segment: segment.base_offset):
             self.retire(segment)
-        self.context.fs.sync_directory(self.directory)  # or one could come back beside an output
+        self.context.fs.sync_directory(self.directory)  # so that none comes back
         for segment in ascending:
             segment.change_suffix("")
         self.context.fs.sync_directory(self.directory)
 
     def end_at(self, offset: int, last: BatchHeader | None, *, notes_gap: bool) -> None:
-        """Make the next start find that the log ends at `offset`, where batches end before it.
+        """Make the log end at `offset` for the next start too, although its batches end earlier.
 
-        The name of an empty segment says so. `last` is the header of the last batch of the log.
+        The name of an empty segment records it. `last` is the header of the log's last batch.
         """
         active = self.segments.active
         end_offset = active.base_offset
@@ -276,9 +276,9 @@ class LocalLog:
             end_offset = last.next_offset
         if end_offset >= offset:
             return
-        # First, or a power cut could leave the batch that was cut beside it, or an index that leads
-        # to it: of a segment that is not the last nobody expects that. What was cut off an index is
-        # in the file until it is trimmed.
+        # First, or a power cut could restore the batch that was cut, or an index entry for it, in a
+        # segment that is no longer the last one, where recovery does not look. Entries that were
+        # cut stay in the index file until it is trimmed.
         active.seal()
         active.flush()
         if last is not None and notes_gap:
@@ -290,15 +290,15 @@ class LocalLog:
             self.segments.replace([self._create_segment(offset)], [active])
 
     def sync_end(self, directory: OpenDirectory) -> None:
-        """Return once what was cut off, index entries too, would stay away after a power cut."""
+        """Sync the cut, so that a power cut cannot restore batches or index entries."""
         self.segments.active.flush()
         directory.sync_all()
 
     def restart_at(self, offset: int, directory: OpenDirectory) -> None:
-        """Remove everything and go on with one empty segment at `offset`.
+        """Remove everything and continue with one empty segment at `offset`.
 
-        The last one goes first, each durably before the next: a crash meanwhile leaves a beginning
-        of the log. At no instant is the map without an active segment.
+        Segments are removed from the last one on, each durably before the next, so that a crash
+        leaves a prefix of the log. The map always has an active segment.
         """
         old = self.segments.snapshot.segments
         for segment in reversed(old[1:]):
@@ -308,7 +308,7 @@ class LocalLog:
         self.segments.replace([self._create_segment(offset)], old)
 
     def rename_directory(self, directory: Path) -> None:
-        """Give the directory another name; readers find what they open under one of the two."""
+        """Rename the directory; readers find the files under the old or the new name."""
         with ExitStack() as held:
             for segment in self.segments:
                 held.enter_context(segment.records.renaming())
@@ -319,11 +319,11 @@ class LocalLog:
                 segment.move_to(directory)
 
     def close(self) -> None:
-        """Trim the files to their content and let go of them."""
+        """Trim the files to their content and close them."""
         for segment in self.segments:
             segment.close()
 
     def close_handles(self) -> None:
-        """Let go of the files without writing: the directory is offline or being deleted."""
+        """Close the files without writing: the directory is offline or being deleted."""
         for segment in self.segments:
             segment.close_handles()

@@ -1,4 +1,4 @@
-"""Rebuild the indexes of one segment that a look-up found wrong, beside appends and reads."""
+"""Rebuilds the indexes of a segment when a look-up finds them wrong, during appends and reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def rebuild_index(core: LogCore, error: CorruptIndex) -> None:
-    """Rebuild the offset and time index of the segment that `error` names; look-ups wait for it.
+    """Rebuild the offset and time index of the segment that `error` names.
 
-    Raises StoredDataCorrupt if the log file itself is damaged, and `error` for an index of
-    transactions: that one is rebuilt when the log is opened.
+    Look-ups in it wait. Raises StoredDataCorrupt if the log file itself is damaged, and `error` for
+    a transaction index, which is only rebuilt when the log is opened.
     """
     with core.reshaping:
         rebuild_index_held(core, error)
@@ -24,7 +24,7 @@ def rebuild_index(core: LogCore, error: CorruptIndex) -> None:
 def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
     """As `rebuild_index`, for a caller that holds `reshaping`.
 
-    Overloaded and StorageFull: it can be tried again.
+    After Overloaded and StorageFull it can be repeated.
     """
     state = core.state
     segment = state.local.segments.get(base_offset_of_index(error))
@@ -35,17 +35,17 @@ def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
     try:
         work.walk()
     except ValueError:
-        core.ensure_open()  # its files were closed meanwhile
+        core.ensure_open()  # the log may have been closed
         raise
     health = core.context.health
-    with core.lock, health.trying:  # an index that lacks entries leads nowhere wrong
+    with core.lock, health.trying:  # an index that lacks entries is valid
         core.ensure_open()
         segment.resting.forbid()
         work.walk()
         work.install(is_active=segment is state.local.active)
     with core.naming:
         core.ensure_open()
-        with health.syncing:  # below the recovery point no flush does it
+        with health.syncing:  # no flush covers what is below the recovery point
             segment.indexes.sync()
         with core.lock:
             state.local.rest_sealed([segment])

@@ -1,9 +1,9 @@
-"""One log: the lock and the order of effects. Kafka's `UnifiedLog`, without its 138 methods.
+"""One log: its verbs, and the order of their effects under the lock. Kafka's `UnifiedLog`.
 
-`Log` has the verbs that move the ends of a log. Everything else is asked of one of its parts:
-`reader` looks without the lock, `durability` commits and flushes, `maintenance` takes segments away
-and moves the directory, `producers` tells who wrote. An append is analysed before the lock, then,
-under it: placed, judged, written, applied.
+`Log` has the verbs that move the ends of a log. Its parts have the rest: `reader` reads without the
+lock, `durability` commits and flushes, `maintenance` removes segments and moves the directory,
+`producers` knows the producers. An append is analysed before the lock; under the lock it gets its
+offsets, is checked against producer state, written, and applied to that state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engine.types import AppendOrigin, Buffer, LogStartReason, TopicPartition
 
 
 class Log:
-    """One partition: an append-only sequence of batches with four offsets. Thread-safe."""
+    """One partition: an append-only sequence of batches, with four watermarks. Thread-safe."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Log:
         topic_id: str,
         request: LoadRequest,
     ) -> Log:
-        """Load a directory and repair whatever a crash left.
+        """Load a partition directory and repair what a crash left.
 
-        After an unclean stop the high watermark stays at the log start until the first commit: what
-        was found was scanned, not synced. Raises OSError or StorageError.
+        After an unclean stop the high watermark stays at the log start until the first commit,
+        because recovery scans and does not sync. Raises OSError or StorageError.
         """
         loaded = Loader(context, request).load()
         try:
@@ -78,7 +78,7 @@ class Log:
 
     @property
     def watermarks(self) -> Watermarks:
-        """All four offsets, from one moment."""
+        """All four offsets, as of one moment."""
         return self._core.state.watermarks
 
     @property
@@ -88,7 +88,7 @@ class Log:
 
     @property
     def directory(self) -> Path:
-        """Where the log lies now."""
+        """The log's present directory."""
         return self._core.state.local.directory
 
     def append(
@@ -103,24 +103,24 @@ class Log:
         nonblocking: bool = False,
         budget: DecodeBudget | None = None,
     ) -> Appended:
-        """Put whole batches at the end of the log: all of them, or none.
+        """Append whole batches: all of them, or none.
 
-        Afterwards they are in the page cache and above the high watermark, until a commit. Offsets
-        and the leader epoch are stamped into `data`, in place if it is writable. `checked` says
-        that our own builder made the batch; `guard` is what `producers.start_verification`
-        returned. `budget` bounds what decoding all the batches may cost. Raises what `analyse`
-        raises, ProducerError, PreconditionFailed if it is no repetition and the log end is not the
-        expected one, UnexpectedAppendOffset, TopicNotFound if the topic was deleted, StorageError;
-        WouldBlock, if it was `nonblocking`.
+        Until a commit they are only in the page cache, above the high watermark. Offsets and the
+        leader epoch are stamped into `data`, in place if it is writable. `checked` means that our
+        own builder made the batch; `guard` is the result of `producers.start_verification`;
+        `budget` bounds the cost of decoding. Raises what `analyse` raises, ProducerError,
+        PreconditionFailed if the log end is not the expected one and the append is not a retry,
+        UnexpectedAppendOffset, TopicNotFound if the topic was deleted, StorageError, and, if
+        `nonblocking`, WouldBlock.
         """
         core = self._core
         context = core.context
-        end_offset = core.state.watermarks.end.offset  # before the time
+        end_offset = core.state.watermarks.end.offset  # before the clock is read
         now_ms = context.clock.now_ms()
         limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, core.state.local.config, origin, limits, checked=checked)
         with self._lock_nonblocking if nonblocking else core.lock:
-            context, state = core.context, core.state  # not before: the log may have moved
+            context, state = core.context, core.state  # under the lock: moves replace them
             core.ensure_open()
             core.ensure_kept()
             is_overtaken = state.watermarks.end.offset != end_offset
@@ -129,7 +129,7 @@ class Log:
                 and incoming.bears_append_time
                 and origin is not AppendOrigin.REPLICATION
             ):
-                now_ms = context.clock.now_ms()  # or times would go back within the log
+                now_ms = context.clock.now_ms()  # again, or times could go back within the log
                 incoming = with_append_time(incoming, now_ms)
             context.health.ensure_taking(now_ms)
             if nonblocking:
@@ -141,7 +141,7 @@ class Log:
             if state.is_roll_due(incoming, headers, now_ms):
                 try:
                     state.roll_before(headers, nonblocking=nonblocking)
-                finally:  # a roll that fails for want of space may leave a new segment
+                finally:  # a roll that fails for lack of space may leave a new segment
                     if not nonblocking:
                         self.durability.flush_soon()
             verdict: Verdict = NOTHING_TO_APPLY
@@ -161,7 +161,7 @@ class Log:
         return appended
 
     def roll(self, base_offset: int = 0) -> RollResult:
-        """Seal the active segment, and go on there or at the log end; an empty one there stays."""
+        """Seal the active segment, unless it is empty, and open one at `base_offset` or later."""
         core = self._core
         with core.lock:
             state = core.state
@@ -182,9 +182,9 @@ class Log:
     ) -> int:
         """Raise the log start to `before_offset`, -1 for the high watermark; return the log start.
 
-        Whole segments below it go with the next retention pass. Raises OffsetBeyondLogEnd above
-        the high watermark. A crash before the next checkpoint may undo it, unless it is written
-        down first, as `LogManager.delete_records` does.
+        The next retention pass removes whole segments below it. Raises OffsetBeyondLogEnd above the
+        high watermark. A crash before the next checkpoint may undo it; `LogManager.delete_records`
+        writes the checkpoint first.
         """
         core = self._core
         with core.lock:
@@ -194,29 +194,30 @@ class Log:
             return core.state.watermarks.log_start_offset
 
     def truncate_to(self, offset: int, *, expected_tag: LogTag | None = None) -> int:
-        """Take the log end back to `offset`, in a new leader epoch; return the log end.
+        """Truncate the log to `offset`, in a new leader epoch; return the log end.
 
-        Afterwards it is durable: what was cut cannot come back after a power cut. Above the log end
-        nothing happens. What stays is read, and its indexes are proven, before the log's lock is
-        taken: readers and appends wait for the change alone, and if that reading fails nothing has
-        changed. Raises InvalidRequestValue for a negative offset, PreconditionFailed if the log end
-        is not the expected one, StoredDataCorrupt if what stays is damaged near its end.
+        On return it is durable: a power cut cannot restore what was cut. Does nothing above the log
+        end. The remaining end of the log is read, and its indexes are verified, before the lock is
+        taken: so readers and appends only wait for the change itself, and if that reading fails,
+        nothing has changed. Raises InvalidRequestValue for a negative offset, PreconditionFailed if
+        the log end is not the expected one, StoredDataCorrupt if the remaining log is damaged near
+        its end.
         """
         core = self._core
         if offset < 0:
-            raise InvalidRequestValue(f"a log cannot end at {offset}")
-        self.durability.commit()  # so that no decided transaction is waiting for the high watermark
+            raise InvalidRequestValue(f"cannot truncate a log to offset {offset}")
+        self.durability.commit()  # so that all decided transactions are below the high watermark
         with core.reshaping:
             state = core.state
             core.ensure_open()
-            end_offset = state.watermarks.log_end_offset  # before the tag, which follows it
+            end_offset = state.watermarks.log_end_offset  # before the tag
             state.tag.ensure_expected(None, expected_tag)
             if offset >= end_offset:
                 return end_offset
             is_above_first = state.local.segments.first_base_offset <= offset
             plan = self._plan_truncation(offset) if is_above_first else None
             with core.lock:
-                if plan is not None:  # a later truncation must remove it, if this one is refused
+                if plan is not None:  # even if this one is refused, a later one must remove it
                     state.producers.note_snapshots_of(plan.producers)
                 core.ensure_open()
                 state.tag.ensure_expected(None, expected_tag)
@@ -225,9 +226,9 @@ class Log:
         return core.state.watermarks.log_end_offset
 
     def _plan_truncation(self, offset: int) -> Truncation:
-        """Return what a truncation does, with the indexes it relies on rebuilt if they are wrong.
+        """Plan a truncation; rebuild the indexes that it relies on if they are wrong.
 
-        No segment may go away meanwhile: `reshaping` is held.
+        `reshaping` is held, so that no segment is removed meanwhile.
         """
         core = self._core
 
@@ -250,10 +251,10 @@ class Log:
             raise core.closed() from error  # meanwhile
 
     def close(self, *, if_flushed: bool = False) -> bool:
-        """Leave the directory as a clean stop leaves it: snapshot at the end, files trimmed.
+        """Write a producer snapshot, trim and close the files, as on a clean stop.
 
-        Does not move the recovery point: flush first. Nothing can be done with the log afterwards.
-        With `if_flushed`, return False and leave it open if an append came after the last flush.
+        The recovery point does not move: flush first. The log cannot be used afterwards. With
+        `if_flushed`, return False and stay open if there was an append after the last flush.
         """
         core = self._core
         with core.naming, core.lock:
@@ -261,7 +262,7 @@ class Log:
             if if_flushed and self.durability.needs_flush:
                 return False
             core.is_closed = True
-            with core.context.health.trying:  # a start recovers what was not closed well
+            with core.context.health.trying:  # the next start recovers what was not closed
                 producers = core.state.producers
                 producers.take_snapshot(sync=True)
                 producers.write_windows(producers.recent())

@@ -1,4 +1,4 @@
-"""The producers of one log, as callers see them."""
+"""The producers of one log, for callers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from engine.state.verification import VerificationGuard
 
 
 class LogProducers:
-    """What the log remembers of its producers. Thread-safe."""
+    """The log's producer state. Thread-safe."""
 
     def __init__(self, core: LogCore) -> None:
         self._core = core
 
     @property
     def count(self) -> int:
-        """The number of producers that the state remembers, expired ones included."""
+        """The number of producers in the state, expired ones included."""
         return len(self._core.state.producers)
 
     @property
     def highest_id(self) -> int:
-        """The greatest id that ever wrote here, as far as the state remembers; -1 if none."""
+        """The greatest producer id that the state has seen; -1 if none."""
         return self._core.state.producers.highest_producer_id
 
     def active(self) -> tuple[ProducerEntry, ...]:
@@ -30,24 +30,24 @@ class LogProducers:
             return core.state.producers.active_producers(core.context.clock.now_ms())
 
     def expire(self) -> int:
-        """Forget idle producers; return how many."""
+        """Remove expired producers; return how many."""
         with self._core.lock:
             core = self._core
             return core.state.producers.expire(core.context.clock.now_ms())
 
     def forget_idle(self, last: Idle) -> None:
-        """Forget the producers that have been idle for as long as this one, or longer."""
+        """Remove the producers that have been idle for at least as long as `last`."""
         with self._core.lock:
             self._core.state.producers.forget_idle(last)
 
     def start_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int
     ) -> VerificationGuard | None:
-        """Return the guard for the first batch of a transaction; None if it is open already.
+        """Return the guard for the first batch of a transaction; None if one is open already.
 
-        A coordinator asks before it decides that this log takes part, and the append follows: a
-        marker that came in between has cleared the guard. `sequence` is that of the batch; no
-        other batch may overtake it. Kafka's `maybeStartTransactionVerification`.
+        A coordinator calls it before it adds this log to the transaction; the append follows. A
+        marker in between clears the guard. `sequence` is that of the batch, which no later batch
+        may overtake. Kafka's `maybeStartTransactionVerification`.
         """
         with self._core.lock:
             self._core.ensure_open()

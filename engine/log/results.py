@@ -1,4 +1,4 @@
-"""What the operations of a log answer: frozen values, each from one consistent moment."""
+"""The results of a log's operations: immutable values, each from one consistent moment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.types import Buffer, EpochOffset, OffsetMetadata
 
 
 class LogTag(NamedTuple):
-    """What tells one state of a log's end from every other; the checksum is the last batch's."""
+    """Identifies one state of a log's end; the checksum is that of the last batch."""
 
     leader_epoch: int
     log_end_offset: int
     last_batch_crc: int
 
     def ensure_expected(self, end_offset: int | None, tag: LogTag | None) -> None:
-        """Raise PreconditionFailed unless the log ends where the caller expects it, if they do."""
+        """Raise PreconditionFailed if the log end or its tag differs from an expected one."""
         expected: object
         if end_offset is not None and end_offset != self.log_end_offset:
             expected = end_offset
@@ -30,7 +30,7 @@ class LogTag(NamedTuple):
         else:
             return
         raise PreconditionFailed(
-            f"the log end is {self.log_end_offset}, not what was expected",
+            f"the log end is {self.log_end_offset}, not the expected one",
             expected=expected,
             log_end_offset=self.log_end_offset,
             tag=self,
@@ -38,7 +38,7 @@ class LogTag(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did; offsets inclusive. The part of Kafka's `LogAppendInfo` a client needs."""
+    """The result of an append; offsets inclusive. A part of Kafka's `LogAppendInfo`."""
 
     base_offset: int
     last_offset: int
@@ -47,13 +47,13 @@ class Appended(NamedTuple):
     """The append time if the topic stamps it, else the largest record time."""
     is_duplicate: bool
     watermarks: Watermarks
-    """As they are right after the append."""
+    """The watermarks right after the append."""
     tag: LogTag
     headers: Sequence[BatchHeader] = ()
-    """Of each batch, as it is in the log now; none for a duplicate, or a share in a batch."""
+    """The tag after each batch; none for a duplicate or a share of a batch."""
 
     def one_by_one(self) -> Iterator[Appended]:
-        """Yield what each of several batches would have had as an append of its own."""
+        """Yield one result for each batch, as if it had been appended alone."""
         for header in self.headers:
             first, last = header.base_offset, header.last_offset
             count, timestamp = last - first + 1, header.max_timestamp
@@ -62,10 +62,10 @@ class Appended(NamedTuple):
             yield Appended(first, last, count, timestamp, False, marks, tag, (header,))
 
     def shared_out(self, shares: Iterable[tuple[int, int]]) -> Iterator[Appended]:
-        """Yield what each of several appends had that share this batch.
+        """Yield one result for each append that shares this batch.
 
-        Their shares, in order, are how many records they brought, and the greatest time of those.
-        Of the tags only the last is that of a log's end.
+        A share is the number of its records and their largest timestamp, in order. Only the last
+        share gets a tag, because only it ends at a log end.
         """
         (header,) = self.headers
         is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -84,7 +84,7 @@ class ReadEnd(Enum):
 
     END_OFFSET = "end_offset"
     MAX_BYTES = "max_bytes"
-    LOG_BOUND = "log_bound"  # the high watermark, or what else bounds this reader
+    LOG_BOUND = "log_bound"  # the high watermark, or another bound of this reader
 
 
 class ReadPath(NamedTuple):
@@ -98,13 +98,13 @@ class ReadPath(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole batches as stored. The first may begin below the offset asked for."""
+    """Whole batches as stored. The first may begin below the requested offset."""
 
     data: Buffer
     first_offset: int | None
     """The base offset of the first batch; None if there is none."""
     next_offset: int
-    """Where to read on: above the offset asked for, unless nothing was there."""
+    """The offset to continue from: above the requested one, unless the read was empty."""
     watermarks: Watermarks
     leader_epoch: int
     ended_by: ReadEnd
@@ -112,7 +112,7 @@ class Fetched(NamedTuple):
 
 
 class RollResult(NamedTuple):
-    """What a roll did; with `rolled` false both offsets are those of the empty active segment."""
+    """The result of a roll; if `rolled` is false, both offsets are those of the empty segment."""
 
     rolled: bool
     old_base_offset: int
@@ -120,7 +120,7 @@ class RollResult(NamedTuple):
 
 
 class RemovalReason(Enum):
-    """Why retention takes a segment."""
+    """Why retention removes a segment."""
 
     LOG_START = "log_start"
     SIZE = "size"
@@ -128,7 +128,7 @@ class RemovalReason(Enum):
 
 
 class RemovedSegment(NamedTuple):
-    """A segment that retention took, or would take; `next_offset` is exclusive."""
+    """A segment that retention removed, or would remove; `next_offset` is exclusive."""
 
     base_offset: int
     next_offset: int
@@ -138,7 +138,7 @@ class RemovedSegment(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """One segment as listings show it; `next_offset` is exclusive."""
+    """One segment in a listing; `next_offset` is exclusive."""
 
     base_offset: int
     next_offset: int
@@ -152,7 +152,7 @@ class SegmentInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening a log had to do."""
+    """What recovery did when the log was opened."""
 
     was_clean: bool
     recovered_segments: int = 0
@@ -160,12 +160,12 @@ class Recovery:
     truncated_bytes: int = 0
     removed_segments: int = 0
     damage: str | None = None
-    """What was wrong where the log was cut, if it was more than an unfinished append."""
+    """Why the log was cut, if not because of an unfinished append."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedOffsets:
-    """Kafka's `LoadedLogOffsets`: what loading found."""
+    """The offsets that loading found; Kafka's `LoadedLogOffsets`."""
 
     log_start_offset: int
     recovery_point: int
@@ -173,14 +173,14 @@ class LoadedOffsets:
 
 
 class CopySource(NamedTuple):
-    """A log at a moment in which no thread can change it."""
+    """A log while all its locks are held, for the last part of a copy."""
 
     log_start_offset: int
     end_offset: int
     epochs: Sequence[EpochOffset]
     snapshot: bytes
-    """The producer state at the end, as in a file."""
+    """The producer state at the log end, as a snapshot file."""
     windows: bytes
-    """The last batches of the producers, as in a file; empty if no producer has several."""
+    """The producers' duplicate windows, as a file; empty if no producer has several batches."""
     read: Callable[[int, int], Fetched]
-    """Return whole batches from an offset on, up to so many bytes, to the end of the log."""
+    """Reads whole batches from an offset to the log end, up to a number of bytes."""

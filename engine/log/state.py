@@ -1,7 +1,7 @@
-"""What the lock of a log guards, and the steps that are taken under it.
+"""The state that a log's lock guards, and each step under it.
 
-Every method is called with the log lock held. `Log` decides when; this decides how: where batches
-are placed, when a segment rolls, what moves when an offset moves.
+Every method but `view` needs the log lock. `Log` calls the steps in order; the steps decide where
+batches are placed, when a segment rolls, and what changes when an offset moves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from engine.types import (
 _LOG = logging.getLogger(__name__)
 
 NO_BATCH_CRC = 0
-"""The checksum in the tag of a log without a batch."""
+"""The checksum in the tag of an empty log."""
 
 
 class LogState:
@@ -55,7 +55,7 @@ class LogState:
         self.topic_partition = topic_partition
         self._is_gapless = request.is_gapless
         self.keeps_order = not request.is_gapless
-        """Whether a segment is on the disk before the next one exists; see `roll`."""
+        """Whether a roll syncs the old segment first; see `roll`."""
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.local = LocalLog(context, request.directory, request.config, loaded.segments)
@@ -63,11 +63,11 @@ class LogState:
             self.local.distrust_above(loaded.offsets.recovery_point)
         self.recovery_point = loaded.offsets.recovery_point
         self.truncations = 0
-        """Counts each beginning and end of what takes the log end back: odd while it is under
-        way. A sync or a look that overlaps it counts for nothing."""
+        """Raised by one when a truncation begins and when it ends: odd during a truncation. The
+        result of a sync or look-up that overlaps a truncation is discarded."""
         end = loaded.offsets.end
         start = loaded.offsets.log_start_offset
-        # What a clean stop left is on disk; what an unclean one left is, after the next commit.
+        # After a clean stop everything is on disk; after an unclean one, with the next commit.
         is_on_disk = loaded.recovery.was_clean or start == end.offset
         high = end if is_on_disk else OffsetMetadata(start)
         self.watermarks = Watermarks(start, high, end)
@@ -77,10 +77,10 @@ class LogState:
         self.refresh_first_unstable()
 
     def _claim_epoch(self, request: LoadRequest, end_offset: int) -> int:
-        """Return the epoch of this log, and note it if loading trimmed it or it has to rise.
+        """Return the log's leader epoch; record it if loading trimmed it or it must rise.
 
-        It rises if records are gone that readers had been shown. It never falls: `log_id` must not
-        come to mean another log.
+        It rises if visible records were lost. It never falls: a `log_id` must not refer to another
+        log.
         """
         latest = self.epochs.latest
         latest_epoch = 0 if latest is None else latest.epoch
@@ -92,9 +92,9 @@ class LogState:
         return epoch
 
     def view(self) -> LogView | None:
-        """Return the log as it is at one moment; None while its end is being taken back.
+        """Return a consistent view of the log; None during a truncation.
 
-        Needs no lock. What was seen holds if `truncations` is still the view's afterwards.
+        Needs no lock. A result is valid if `truncations` still equals the view's afterwards.
         """
         truncations = self.truncations
         if truncations % 2:
@@ -102,7 +102,7 @@ class LogState:
         while True:
             marks = self.watermarks
             segments = self.local.segments.snapshot
-            if marks is self.watermarks:  # else the two may be of different moments
+            if marks is self.watermarks:  # otherwise the two may not match
                 return LogView(segments, marks, self.leader_epoch, truncations)
 
     def _crc_of_last_batch(self) -> int:
@@ -115,16 +115,16 @@ class LogState:
     # -- append ------------------------------------------------------------------------------
 
     def place(self, incoming: Incoming, origin: AppendOrigin) -> Sequence[BatchHeader]:
-        """Return the headers with their offsets; those of a leader are assigned, not yet stamped.
+        """Return the headers with their offsets; a leader's batches are not stamped yet.
 
-        New epochs are noted, on disk. Raises UnexpectedAppendOffset.
+        New leader epochs are written to disk. Raises UnexpectedAppendOffset.
         """
         end_offset = self.watermarks.end.offset
         if origin is AppendOrigin.REPLICATION:
             return self._accept_offsets(incoming, end_offset)
         epoch = self.leader_epoch
         latest = self.epochs.latest
-        if latest is None or latest.epoch != epoch:  # else nothing to note: offsets ascend
+        if latest is None or latest.epoch != epoch:  # otherwise the epoch is recorded already
             with self._context.health.appending:
                 self.epochs.assign(epoch, end_offset)
         headers: list[BatchHeader] = []
@@ -148,18 +148,18 @@ class LogState:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
                     self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
                 elif header.magic < MAGIC_2 and self.epochs.latest is not None:
-                    self.epochs.clear_and_flush()  # these formats know none: theirs would be wrong
+                    self.epochs.clear_and_flush()  # messages of magic 0 and 1 have no epochs
         return headers
 
     def ensure_at_hand(self) -> None:
-        """Raise WouldBlock if an append has to open, make or look at a file first."""
+        """Raise WouldBlock if an append must open, create or stat a file first."""
         latest = self.epochs.latest
         is_noted = latest is not None and latest.epoch == self.leader_epoch
         if not is_noted or not self.local.segments.active.is_at_hand:
             raise WouldBlock
 
     def is_roll_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
-        """Return whether the active segment must not take these batches."""
+        """Return whether these batches need a new segment."""
         config = self.local.config
         params = RollParams(
             config.max_segment_ms,
@@ -171,7 +171,7 @@ class LogState:
         )
         try:
             return self.local.segments.active.should_roll(params)
-        except OSError:  # an index that was not open yet
+        except OSError:  # an index could not be opened
             with self._context.health.appending:
                 raise
 
@@ -180,11 +180,11 @@ class LogState:
         if nonblocking:
             raise WouldBlock
         self.ensure_room()
-        is_old = headers[0].magic < MAGIC_2  # Kafka does not look inside for the true first offset
+        is_old = headers[0].magic < MAGIC_2  # not decompressed for it, as in Kafka
         self.roll(headers[-1].last_offset - INT32_MAX if is_old else headers[0].base_offset)
 
     def ensure_room(self) -> None:
-        """Raise Overloaded unless there may be one more segment."""
+        """Raise Overloaded if the log has its maximum of segments."""
         limit = self._context.config.max_segments_per_partition
         if len(self.local.segments) >= limit:
             raise Overloaded(
@@ -196,14 +196,14 @@ class LogState:
     def write(
         self, incoming: Incoming, headers: Sequence[BatchHeader], verdict: Accepted
     ) -> Appended:
-        """Write and publish. The log end moves even if a line after the write fails."""
+        """Write the batches and publish the log end, even if a later step fails."""
         if headers is not incoming.headers:
             incoming.stamp(headers)
         try:
             with self._context.health.appending:
                 end = self.local.append(incoming, headers, self.producers.aborted_by(verdict))
         except BaseException:
-            incoming.stamp(incoming.headers)  # the caller of a refused append has its bytes as sent
+            incoming.stamp(incoming.headers)  # not earlier: a refused append is unchanged
             raise
         self.watermarks = self.watermarks.with_end(end)
         self.tag = LogTag(self.leader_epoch, end.offset, headers[-1].crc)
@@ -218,7 +218,7 @@ class LogState:
         return Appended(first_offset, last_offset, count, timestamp, False, marks, tag, headers)
 
     def duplicate(self, verdict: Duplicate) -> Appended:
-        """Return what the append that is repeated did, and where the log is now."""
+        """Return the result of the append that this one repeats, with the present watermarks."""
         first, last = verdict.first_offset, verdict.last_offset
         count = last - first + 1
         return Appended(first, last, count, verdict.timestamp, True, self.watermarks, self.tag)
@@ -226,7 +226,7 @@ class LogState:
     # -- offsets -----------------------------------------------------------------------------
 
     def raise_high_watermark(self, target: OffsetMetadata) -> None:
-        """Show readers what lies below `target`, which is on disk."""
+        """Raise the high watermark to `target`, which is on disk."""
         raised = self.watermarks.with_high(target)
         if raised is not self.watermarks:
             self.watermarks = raised
@@ -234,9 +234,11 @@ class LogState:
             self.refresh_first_unstable()
 
     def raise_log_start(self, offset: int, reason: LogStartReason) -> None:
-        """Stop showing what lies below `offset`; its bytes stay for now."""
+        """Raise the log start to `offset`; the bytes below it stay until retention."""
         if offset > self.watermarks.log_start_offset:
-            _LOG.info("%s starts at %d now: %s", self.topic_partition, offset, reason.value)
+            _LOG.info(
+                "the log start of %s is now %d: %s", self.topic_partition, offset, reason.value
+            )
             self.watermarks = self.watermarks.with_log_start(offset)
             self.recovery_point = max(self.recovery_point, offset)
             self.epochs.truncate_from_start(offset)
@@ -244,7 +246,7 @@ class LogState:
             self.refresh_first_unstable()
 
     def refresh_first_unstable(self) -> None:
-        """Take from the producer state where the earliest undecided transaction begins."""
+        """Update the start of the earliest undecided transaction from the producer state."""
         unstable = self.producers.first_unstable_offset
         marks = self.watermarks
         if unstable is not None and (
@@ -254,12 +256,13 @@ class LogState:
         self.watermarks = marks.with_first_unstable(unstable)
 
     def _place_of(self, offset: int) -> OffsetMetadata:
-        """Return where the first batch that ends at or after `offset` lies; StorageOffline.
+        """Return `offset` with the position of the first batch that ends at or after it.
 
-        Without the place if there is no file or memory to look it up: the next refresh tries again.
+        Without the position if files or memory are lacking; the next refresh tries again. Raises
+        StorageOffline.
         """
         try:
-            with self._context.health.trying:  # what can be read is still shown if it fails
+            with self._context.health.trying:  # a failure must not stop readers
                 for segment in self.local.segments.overlapping(
                     offset, self.watermarks.end.offset + 1
                 ):
@@ -268,18 +271,18 @@ class LogState:
                         return OffsetMetadata(offset, segment.base_offset, found.position)
         except (Overloaded, StorageFull):
             return OffsetMetadata(offset)
-        # Not the end's own offset, as in Kafka: it would go back with the next append.
+        # Not the log end itself, as in Kafka: the offset would go back with the next append.
         return self.watermarks.end._replace(offset=offset)
 
     # -- segments ----------------------------------------------------------------------------
 
     def roll(self, base_offset: int) -> None:
-        """Open a segment at `base_offset`, or at the log end, and note the producer state below it.
+        """Open a segment at `base_offset` or the log end; write a producer snapshot.
 
-        Neither is synced: the flush that is scheduled does it. The recovery point stays below. On a
-        full disk there may be a segment, or a segment without a snapshot; both can be tried again.
-        Where compaction leaves gaps, the old segment is synced first: after a power cut a tail that
-        it lost could not be told from a gap.
+        The scheduled flush syncs both; the recovery point stays below until then. A full disk may
+        leave a segment without a snapshot; the next roll repeats the step. In compacted logs the
+        old segment is synced first, because after a power cut its lost tail would look like a gap
+        that compaction left.
         """
         end_offset = self.watermarks.end.offset
         new_base = max(base_offset, end_offset)
@@ -296,14 +299,14 @@ class LogState:
         self._context.recorder.rolled(self.topic_partition)
 
     def remove_oldest(self) -> None:
-        """Remove the oldest segment; it lies below the log start: readers get an error, no gap."""
+        """Remove the oldest segment, which lies below the log start."""
         oldest = self._oldest_to_remove()
         with self._context.health.writing:
             self.local.remove_segments((oldest,))
             self._retire_snapshot(oldest.base_offset)
 
     def begin_removal(self, end_offset: int) -> Segment:
-        """Remove the oldest segment as the first of several; `local.retire` it after the last."""
+        """Remove the oldest segment as the first of several; call `local.retire` after the last."""
         oldest = self._oldest_to_remove()
         with self._context.health.writing:
             self.local.begin_removal(oldest, end_offset)
@@ -323,7 +326,7 @@ class LogState:
             )
 
     def swap_in(self, output: Segment, sources: Sequence[Segment]) -> None:
-        """Put a `.swap` segment in its sources' place; syncs and its name are the caller's."""
+        """Replace the sources by a `.swap` segment; the caller renames and syncs."""
         self.local.segments.replace([output], sources)
         for source in sources:
             self.local.retire(source)
@@ -331,11 +334,11 @@ class LogState:
                 self._retire_snapshot(source.base_offset)
 
     def truncate_to(self, offset: int, plan: Truncation | None) -> None:
-        """Take the log end back to `offset`, in a new epoch; the log end is above it.
+        """Truncate the log to `offset`, which is below the log end, in a new leader epoch.
 
-        A batch that holds `offset` goes whole, yet the log end is `offset`, and if it was the first
-        one of all the log starts there too. Without a plan all of the log lies above `offset`. The
-        high watermark moves first. Kafka's `UnifiedLog.truncateTo`.
+        A batch that holds `offset` is removed whole, yet the log end becomes `offset`; if it was
+        the first batch, the log start does too. Without a plan the whole log lies above `offset`.
+        The high watermark moves first. Kafka's `UnifiedLog.truncateTo`.
         """
         with self._truncating() as directory:
             marks = self.watermarks
@@ -351,14 +354,14 @@ class LogState:
 
     @contextmanager
     def _truncating(self) -> Iterator[OpenDirectory]:
-        """Guard a block that takes the log end back, in a new epoch; readers wait for its end.
+        """Guard a truncation and raise the leader epoch; readers wait for its end.
 
-        Yields the log's directory, opened before: within the block a file that cannot be opened
-        takes the data directory offline.
+        Yields the log's directory, opened in advance: within the block a failed open would take the
+        data directory offline.
 
-        What is read from here on is another log to every cache. The epoch is on disk before
-        anything is cut, or after a crash other records would have the old one. StorageFull and
-        Overloaded from writing it: nothing has happened.
+        The new epoch changes `log_id`, which invalidates caches. It is on disk before anything is
+        cut; otherwise, after a crash, other records could get the old epoch. If writing it raises
+        StorageFull or Overloaded, nothing has changed.
         """
         with self._context.health.trying:
             self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
@@ -378,7 +381,7 @@ class LogState:
             self._retire_snapshot(segment.base_offset)
         self.local.end_at(offset, plan.last, notes_gap=self._is_gapless)
         self.local.sync_end(directory)
-        self.epochs.move_start(offset)  # after the sync: no record of an older epoch comes back
+        self.epochs.move_start(offset)  # after the sync: no old record can come back
         self.producers.go_back_to(plan.producers)
         self._end_at(offset, NO_BATCH_CRC if plan.last is None else plan.last.crc)
 
@@ -399,24 +402,24 @@ class LogState:
         self.tag = LogTag(self.leader_epoch, offset, last_crc)
 
     def stand_still(self, read: Callable[[int, int], Fetched]) -> CopySource:
-        """Return all that a copy needs, while nobody can change the log; `read` reads it."""
+        """Return the source of a copy, under all locks; `read` reads the log."""
         marks = self.watermarks
         return CopySource(
             marks.log_start_offset,
             marks.log_end_offset,
             self.epochs.entries,
-            self.producers.encoded(),  # not a file: this disk may be left for want of space
+            self.producers.encoded(),  # in memory: this disk may have no space left
             encode_windows(self.producers.recent()),
             read,
         )
 
     def go_on_from(self, before: LogState) -> None:
-        """Take over what was asked of the log while it was in another directory."""
+        """Take over requested changes from the state in the previous directory."""
         self.keeps_order |= before.keeps_order
         self.truncations = before.truncations
 
     def rename_directory(self, directory: Path) -> None:
-        """Give the directory another name, not yet durably."""
+        """Rename the directory, not yet durably."""
         self.local.rename_directory(directory)
         self.producers.move_to(directory)
         self.epochs.move_to(directory)

@@ -1,6 +1,6 @@
-"""What a truncation will do, found out while appends and reads go on: the lock is for the change.
+"""Plans a truncation before the lock is taken, during appends and reads.
 
-Whatever can fail for the sake of what is on the disk fails here, before anything has changed.
+Everything that can fail because of data on disk fails here, before anything has changed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from engine.state.producers import ProducerStates
 
 
 class Truncation(NamedTuple):
-    """How a log ends at another offset."""
+    """The plan of a truncation."""
 
     cut: SegmentCut
-    """What stays of the segment that holds the offset; those after it go."""
+    """How much stays of the segment that holds the offset; later segments are removed."""
     last: BatchHeader | None
-    """The header of the last batch that stays in the log, if one does."""
+    """The header of the last batch that stays in the log, if any."""
     producers: ProducerStates
-    """The state below the offset."""
+    """The producer state below the offset."""
 
 
 def plan_truncation(
@@ -37,10 +37,10 @@ def plan_truncation(
     *,
     log_start_offset: int,
 ) -> Truncation:
-    """Return what a truncation to `offset` does; the first segment begins at or below it.
+    """Plan a truncation to `offset`, which is at or above the first segment's base offset.
 
-    Needs no lock, but no segment may go away meanwhile. Leaves a producer snapshot at `offset`,
-    which holds true whether the truncation follows or not. Raises CorruptIndex, StoredDataCorrupt,
+    Needs no lock, but no segment may be removed meanwhile. Writes a producer snapshot at `offset`,
+    which is valid even if the truncation does not follow. Raises CorruptIndex, StoredDataCorrupt,
     StorageError, Overloaded.
     """
     health = context.health
@@ -51,9 +51,9 @@ def plan_truncation(
         cut = plan_cut(kept[-1], offset)
         last = cut.last or _last_of(kept)
     rebuilt = producers.at_most(offset, above=start_offset)
-    with health.trying:  # a snapshot that is damaged is removed
+    with health.trying:  # removes damaged snapshots
         rebuilt.load_from_snapshot(start_offset, context.clock.now_ms())
-    if producers.is_empty:  # nothing to find, as in Kafka
+    if producers.is_empty:  # nothing to rebuild, as in Kafka
         rebuilt.map_end_offset = offset
     with health.reading:
         observe_up_to(rebuilt, local.segments, start_offset, offset)

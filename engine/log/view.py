@@ -1,4 +1,4 @@
-"""What a reader sees of a log: one moment of it, taken without a lock."""
+"""A reader's consistent view of a log, taken without a lock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from engine.state.watermarks import Watermarks
 
 
 class LogView(NamedTuple):
-    """Segments and offsets that belong together."""
+    """Matching segments and watermarks."""
 
     segments: SegmentSnapshot
     marks: Watermarks
     leader_epoch: int
     truncations: int
-    """What `LogState.truncations` was: even."""
+    """The value of `LogState.truncations` when the view was taken: even."""

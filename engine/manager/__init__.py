@@ -1,5 +1,5 @@
-"""One data directory with all its logs: opened in parallel, made, removed, checkpointed, closed.
+"""The data directories with all their logs: open, create, delete, move, checkpoint, close.
 
-`manager` is the way in; `directory` owns the lock, the marker and the checkpoints, `topics` decides
-which topics there are, `opening` opens logs in parallel, `deletion` removes what was deleted.
+`manager` has the entry point. `directory` owns the lock, the marker and the checkpoints, `topics`
+decides which topics exist, `opening` opens logs in parallel, `deletion` removes deleted partitions.
 """

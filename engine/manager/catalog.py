@@ -1,4 +1,4 @@
-"""What there is: the look-ups of a `LogManager`, which take no lock.
+"""The look-ups of a `LogManager`, which take no lock.
 
 Topics and logs are immutable maps that changes replace.
 """
@@ -20,7 +20,7 @@ from engine.types import TopicPartition
 
 
 class Catalog:
-    """The topics, their logs and the data directories, as they are at the moment."""
+    """The present topics, logs and data directories."""
 
     def __init__(self, directories: Directories) -> None:
         self._directories = directories
@@ -29,13 +29,13 @@ class Catalog:
         self._offline: Mapping[TopicPartition, OfflineLog] = MappingProxyType({})
 
     def _publish(self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]) -> None:
-        """Replace the maps; logs first, so that a topic that is seen has its logs."""
+        """Replace the maps; logs first, so that every visible topic has its logs."""
         self._logs = MappingProxyType(dict(logs))
         self._topics = MappingProxyType(dict(topics))
 
     @property
     def health(self) -> DirectoryHealth:
-        """That of the first data directory which is online: offline only if all of them are."""
+        """The health of the first online data directory; offline only if all directories are."""
         return self._directories.health
 
     @property
@@ -49,25 +49,24 @@ class Catalog:
         return {directory.health: directory.checkpoints for directory in self._directories.all}
 
     def data_directory(self, path: Path) -> DirectoryHealth:
-        """Return the health of the data directory of this path; InvalidRequestValue."""
+        """Return the health of the data directory at this path; InvalidRequestValue if unknown."""
         return self._directories.at(path).health
 
     def topics(self) -> Mapping[str, Topic]:
-        """Return all topics by name, internal ones too: an immutable picture of the moment."""
+        """Return an immutable snapshot of all topics by name, internal ones included."""
         return self._topics
 
     def topic(self, name: str) -> Topic:
         """Return one topic; TopicNotFound."""
         topic = self._topics.get(name)
         if topic is None:
-            raise TopicNotFound(f"there is no topic {name!r}", topic=name)
+            raise TopicNotFound(f"topic {name!r} does not exist", topic=name)
         return topic
 
     def log(self, topic_partition: TopicPartition) -> Log:
         """Return one log; TopicNotFound or PartitionNotFound.
 
-        LogOffline if it could not be opened, StorageOffline if it may lie in a directory that could
-        not be.
+        LogOffline if it could not be opened, StorageOffline if it may be in an offline directory.
         """
         log = self._logs.get(topic_partition)
         if log is None:
@@ -81,7 +80,7 @@ class Catalog:
                     directory=str(directory.path),
                 )
             raise PartitionNotFound(
-                f"topic {topic.name!r} has no partition {topic_partition.partition} here",
+                f"topic {topic.name!r} has no partition {topic_partition.partition}",
                 topic=topic.name,
                 partition=topic_partition.partition,
                 partitions=topic.partitions,
@@ -94,7 +93,7 @@ class Catalog:
         return tuple(one for _, one in sorted(self._offline.items()))
 
     def _keep_offline(self, offline: Mapping[TopicPartition, OfflineLog]) -> None:
-        """Note which logs are offline; their lines in the checkpoints stay as they are."""
+        """Record which logs are offline; their lines in the checkpoints are kept."""
         self._offline = MappingProxyType(dict(offline))
         for directory in self._directories.all:
             directory.checkpoints.keep(
@@ -102,9 +101,9 @@ class Catalog:
             )
 
     def logs(self) -> tuple[Log, ...]:
-        """Return all logs of the moment, those of internal topics too."""
+        """Return all present logs, those of internal topics included."""
         return tuple(self._logs.values())
 
     def logs_of(self, topic: str) -> list[Log]:
-        """Return the logs of one topic, those of its partitions that are here."""
+        """Return the open logs of one topic."""
         return [log for key, log in self._logs.items() if key.topic == topic]

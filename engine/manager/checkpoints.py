@@ -1,9 +1,9 @@
-"""The four files in which a data directory notes offsets of its logs.
+"""The four checkpoint files of a data directory.
 
-How far each log is on disk, where it starts, what was committed, and up to where it was cleaned:
-what a start believes of a log before it looks at it. So a line never outlives what it says: it goes
-before a log is cut below it, and before a log of the same name can be made. A file that cannot be
-read costs time and nothing else.
+They hold each log's recovery point, log start, high watermark and cleaner offset, which a start
+uses before it reads the log. So a line must never be wrong: it is removed before the log is
+truncated below it, and before a log of the same name can be created. An unreadable file only costs
+time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
 class Promises(NamedTuple):
-    """What three of the files say."""
+    """The content of the checkpoints, without the cleaner's."""
 
     recovery_points: Offsets
     log_starts: Offsets
@@ -37,7 +37,7 @@ class Promises(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A log that is about to end at `end_offset`; what a crash leaves of it may end before."""
+    """A log that is being truncated to `end_offset`; after a crash it may end below that."""
 
     log: TopicPartition
     end_offset: int
@@ -47,8 +47,8 @@ class _Cut(NamedTuple):
 class Checkpoints:
     """The files of one data directory. Thread-safe; an OSError takes the directory offline.
 
-    Whoever writes asks which logs there are while nobody else writes: the line of a log that was
-    just deleted, cut or moved away must not come back.
+    Writers take a function for the logs and call it under the lock, so that the line of a log that
+    was just deleted, truncated or moved cannot come back.
     """
 
     def __init__(self, fs: FileSystem, health: DirectoryHealth) -> None:
@@ -59,36 +59,36 @@ class Checkpoints:
         self._high_watermarks = OffsetCheckpoint(fs, directory / names.HIGH_WATERMARK_CHECKPOINT)
         self._clean_marks = OffsetCheckpoint(fs, directory / names.CLEANER_CHECKPOINT)
         self._marks: Offsets | None = None
-        """What that file says; None if it is damaged."""
+        """The content of the cleaner checkpoint; None if it is damaged."""
         self._read_promises = Promises({}, {}, {})
         self.kept: frozenset[TopicPartition] = frozenset()
-        """Logs that could not be opened, whose lines stay as they were read."""
+        """Logs that could not be opened; their lines stay as they were read."""
         self._writing = threading.Lock()
 
     def read(self) -> Promises:
-        """Return what was noted of the logs; of a damaged file nothing is believed."""
+        """Return the content of the files; a damaged file counts as empty."""
         with self._writing:
             self._marks = self._read(self._clean_marks, "compacted logs count as dirty")
             self._read_promises = Promises(
                 self._read(self._recovery_points, "logs are recovered from their start") or {},
                 self._read(self._log_starts, "logs start where their first segments do") or {},
-                self._read(self._high_watermarks, "what was committed is not known") or {},
+                self._read(self._high_watermarks, "the committed offsets are unknown") or {},
             )
             return self._read_promises
 
     def keep(self, offline: Iterable[TopicPartition]) -> None:
         """Keep the lines of these logs as they were read: they could not be opened.
 
-        Without them the next start would show deleted records again, and scan, and cut at damage,
-        what was on disk for sure.
+        Without them the next start would show deleted records again, and would scan the whole log
+        and cut it at any damage.
         """
         with self._writing:
             self.kept = frozenset(offline)
 
     def write(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """Write down how far each log is on disk, where it starts and what was committed.
+        """Write each log's recovery point, log start and high watermark.
 
-        Lines of other logs go, those of the cleaner too. StorageError.
+        Lines of other logs are removed, the cleaner's included. Raises StorageError.
         """
         with self._writing:
             present = list(logs())
@@ -103,12 +103,11 @@ class Checkpoints:
         offset: int,
         expected_tag: LogTag | None,
     ) -> int:
-        """Take a log's end back as `Log.truncate_to` does, and the lines before it.
+        """Lower the log's lines in the files, then truncate it as `Log.truncate_to`.
 
-        A line above the end would have a start believe what was appended below it since, without a
-        look at it, or begin the log behind it. A batch that holds `offset` goes whole, and only at
-        the end of the work is it noted that the log ends behind it: until then nothing is promised
-        of the segment that is cut.
+        With a line above the log end, a start would trust later appends below it without scanning
+        them, or begin the log above its end. A batch that holds `offset` is removed whole, so until
+        the truncation is complete the lines stay below the segment that is cut.
         """
         with self._writing:
             if 0 <= offset < log.watermarks.log_end_offset:
@@ -122,21 +121,23 @@ class Checkpoints:
                     self._write(logs())
                 except (Overloaded, StorageFull) as error:
                     _LOG.warning(
-                        "%s was cut, and less is noted of it: %s", log.topic_partition, error
+                        "%s was truncated; its checkpoints were not raised again: %s",
+                        log.topic_partition,
+                        error,
                     )
 
     def delete_records(
         self, logs: Callable[[], Iterable[Log]], log: Log, before_offset: int
     ) -> int:
-        """Raise a log start as `Log.delete_records` does, once that is on disk.
+        """Write the new log start to disk, then raise it as `Log.delete_records`.
 
-        A refusal, for want of space for example, changes nothing.
+        If the write is refused, for lack of space for example, nothing changes.
         """
         with self._writing:
             marks = log.watermarks
             target = max(deletion_target(before_offset, marks), marks.log_start_offset)
             here = sorted(logs(), key=lambda log: log.topic_partition)
-            if log in here:  # else it has just been deleted, and its line must not come back
+            if log in here:  # otherwise it was just deleted, and its line must not come back
                 starts = _log_starts(here) | {log.topic_partition: target}
                 self._health.ensure_held()
                 with self._health.appending:
@@ -144,10 +145,11 @@ class Checkpoints:
             return log.delete_records(target)
 
     def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
-        """Write the promises, with none above what is going to be left of a log that is cut.
+        """Write the three files; no line of a truncated log is above what will be left of it.
 
-        A log start may have raised the recovery point over bytes that were never synced: it is on
-        disk first, or a start would show them. One that a cut lowers is on disk last.
+        A raised log start may raise the recovery point over bytes that were never synced, so log
+        starts are written first; otherwise a start could show those bytes. A log start that a
+        truncation lowers is written last.
         """
         here = sorted(logs, key=lambda log: log.topic_partition)
         recovery_points = {log.topic_partition: log.durability.recovery_point for log in here}
@@ -170,15 +172,15 @@ class Checkpoints:
         kept = {log: as_read[log] for log in self.kept if log in as_read}
         return dict(sorted({**offsets, **kept}.items())) if kept else offsets
 
-    # -- of the cleaner ------------------------------------------------------------------------
+    # -- the cleaner's checkpoint ----------------------------------------------------------------
 
     @property
     def clean_marks(self) -> Offsets:
-        """Up to where each log was cleaned, as it was read or last written."""
+        """The offset up to which each log was cleaned, as last read or written."""
         return self._marks or {}
 
     def write_clean_marks(self, marks: Callable[[], Offsets]) -> None:
-        """Replace the marks if they have changed; StorageError."""
+        """Replace the marks if they have changed. Raises StorageError."""
         with self._writing:
             self._write_marks(marks())
 
@@ -197,21 +199,21 @@ class Checkpoints:
             with self._health.reading:
                 return checkpoint.read()
         except CorruptCheckpoint as error:
-            _LOG.warning("%s is not believed, %s", error, consequence)
+            _LOG.warning("ignoring a checkpoint: %s; %s", error, consequence)
             return None
 
 
 def _log_starts(
     logs: Iterable[Log], *, cut_log: TopicPartition | None = None
 ) -> dict[TopicPartition, int]:
-    """Return where logs start, without those of which the first segment's name tells it, durably.
+    """Return the log starts that differ from the durable name of the first segment.
 
-    It does not for a log that is cut: the segment may go.
+    Includes a log that is being truncated, because that segment may be removed.
     """
     starts: dict[TopicPartition, int] = {}
     for log in logs:
         key, start = log.topic_partition, log.watermarks.log_start_offset
-        first = log.reader.first_segment_base_offset  # before what says whether its name is durable
+        first = log.reader.first_segment_base_offset  # before `is_removing` is read
         is_told = not (log.maintenance.is_removing or log.durability.is_flush_due or key == cut_log)
         if start > (first if is_told else 0):
             starts[key] = start

@@ -1,4 +1,4 @@
-"""Partitions on their way out: renamed at once, removed when nobody can be reading them."""
+"""Deletes partitions: renames them at once, removes them after file.delete.delay.ms."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LOG = logging.getLogger(__name__)
 class Deletion:
     """Renames partition directories to `…-delete` and removes them after file.delete.delay.ms.
 
-    What a stop leaves is removed after the next start; Kafka's `LogManager.asyncDelete` and its
-    `kafka-delete-logs` task. `sync` is that of the data directory.
+    The next start removes what a stop left. Kafka's `LogManager.asyncDelete` and its
+    `kafka-delete-logs` task. `sync` syncs the data directory.
     """
 
     def __init__(self, context: LogContext, sync: Callable[[], None], *, delay_ms: int) -> None:
@@ -30,18 +30,18 @@ class Deletion:
         self._delay_ms = delay_ms
 
     def retire(self, log: Log) -> None:
-        """Rename the directory of a log that nobody can look up any more; remove it later.
+        """Rename the directory of a log that is no longer in the catalog; remove it later.
 
-        Whoever holds the log goes on reading until then.
+        Readers that hold the log can continue until then.
         """
         target = self._unused_name(log.topic_partition, log.directory)
         log.maintenance.rename_directory(target)
         self.remove_later(target, log.maintenance.close_handles)
 
     def put_away(self, topic_partition: TopicPartition, path: Path) -> Path:
-        """Rename a directory that is not open; return its name, for `remove_later`.
+        """Rename the directory of a log that is not open; return its path for `remove_later`.
 
-        The caller syncs the name.
+        The caller syncs the parent.
         """
         target = self._unused_name(topic_partition, path)
         with self._context.health.writing:
@@ -49,9 +49,10 @@ class Deletion:
         return target
 
     def discard(self, path: Path) -> None:
-        """Remove a directory that nobody reads, durably: half made, or a copy nobody wants.
+        """Remove an unused directory durably: a half-made partition, or an abandoned copy.
 
-        What cannot be listed for want of files is put away, which needs none, and removed later.
+        If too many files are open to list it, it is renamed, which needs no descriptor, and removed
+        later.
         """
         health = self._context.health
         try:
@@ -60,13 +61,13 @@ class Deletion:
                     return
                 self._context.fs.remove_tree(path)
         except (Overloaded, StorageFull) as error:
-            _LOG.warning("%s is removed later: %s", path, error)
+            _LOG.warning("the removal of %s is postponed: %s", path, error)
             topic_partition = names.parse_partition_directory(path.name).topic_partition
             self.remove_later(self.put_away(topic_partition, path))
         self._sync()
 
     def remove_later(self, path: Path, close: Callable[[], None] | None = None) -> None:
-        """Remove a directory after the delay; `close` lets go of its files, if any are open."""
+        """Remove a directory after the delay; `close` closes its files, if any are open."""
         self._context.scheduler.once(
             f"delete {path.name}", self._delay_ms, partial(self._remove, path, close)
         )
@@ -76,7 +77,7 @@ class Deletion:
 
     def _remove(self, path: Path, close: Callable[[], None] | None) -> None:
         if self._context.health.is_offline:
-            return  # the next start finds it by its name
+            return  # the next start finds it by its suffix
         if close is not None:
             close()
         try:
@@ -84,7 +85,7 @@ class Deletion:
                 if self._context.fs.exists(path):
                     self._context.fs.remove_tree(path)
         except (Overloaded, StorageFull) as error:
-            _LOG.warning("%s is removed later: %s", path, error)
+            _LOG.warning("the removal of %s is postponed: %s", path, error)
             self.remove_later(path)
         else:
             _LOG.info("removed %s", path)

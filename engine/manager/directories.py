@@ -1,9 +1,8 @@
-"""The data directories together: what lies where, what every one of them keeps a copy of.
+"""All data directories of an engine: placement of partitions, copies of shared files.
 
-A directory that fails goes offline until the next start, and the others go on; Kafka's
-`LogDirFailureChannel`. The topics file and the reserved producer ids are not one directory's
-business, so each has a copy: a change counts when every directory that is online has it, and of
-copies that differ the newest is right.
+A directory that fails goes offline until the next start, and the others continue; Kafka's
+`LogDirFailureChannel`. Every directory has a copy of the topics file and of the reserved producer
+ids. A change takes effect when every online directory has it; if copies differ, the newest wins.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 MAX_BELIEVED_PRODUCER_ID: Final = 2**62
-"""An id above this in a log was made up by a client: ids that exceed it would run out."""
+"""A higher id in a log was invented by a client and is ignored; otherwise ids could run out."""
 
 UNSEEN_PRODUCER_IDS: Final = 2**32
-"""How far ids jump when a directory cannot be asked: nobody reserves so many between two starts."""
+"""How far ids jump when a directory is offline: more than are reserved between two starts."""
 
 
 @dataclass(slots=True)
 class Inventory:
-    """The partition directories of all data directories that are online."""
+    """The partition directories of all online data directories."""
 
     live: dict[TopicPartition, Path] = field(default_factory=dict)
     deleted: list[Path] = field(default_factory=list)
     moving: dict[TopicPartition, Path] = field(default_factory=dict)
-    """The directories of moves that were asked for and had come to nothing."""
+    """The directories of requested moves that were not finished."""
 
 
 class Directories:
-    """All data directories of one engine; the first is preferred where all are equal.
+    """All data directories of one engine; the first wins ties.
 
-    Whoever changes something holds the admin lock of the manager.
+    All changes need the manager's admin lock.
     """
 
     def __init__(self, directories: Sequence[DataDirectory]) -> None:
@@ -71,10 +70,10 @@ class Directories:
         self._id_source: DataDirectory | None = None
         self._allocating = threading.Lock()
 
-    # -- life --------------------------------------------------------------------------------
+    # -- take and release ----------------------------------------------------------------------
 
     def take(self) -> None:
-        """Own every directory whose disk works, and see that none is missing.
+        """Lock every directory whose disk works, and check that none is missing.
 
         StorageOffline if none works, DirectoryLocked; InvalidDataDirectory and CorruptCheckpoint
         leave everything as it was.
@@ -102,11 +101,11 @@ class Directories:
         if damage and not any(found.values()):
             raise damage[0]
         for damaged in damage:
-            _LOG.error("%s; the copy of another data directory is believed", damaged)
+            _LOG.error("%s; using the copy of another data directory", damaged)
         gone = self.all[0].context.config.gone_directories
         decided = decide(found, [one.path for one in self.offline], gone)
         for left_out in decided.left_out.values():
-            _LOG.warning("%s is gone: what lay there is made anew, empty", left_out)
+            _LOG.warning("%s is gone: its partitions are created again, empty", left_out)
         if decided.files:
             self.each_online(lambda directory: directory.write_set(decided.files[directory.path]))
 
@@ -121,11 +120,11 @@ class Directories:
         _LOG.error("going on without a data directory: %s", error)
 
     def distrust(self) -> None:
-        """Note that logs were opened and let go of since the directories were taken."""
+        """Note that logs were opened and closed without a flush: the directories are unclean."""
         for directory in self.all:
             directory.left = replace(directory.left, was_clean=False)
 
-    # -- which ---------------------------------------------------------------------------------
+    # -- look-up -------------------------------------------------------------------------------
 
     @property
     def online(self) -> tuple[DataDirectory, ...]:
@@ -137,30 +136,29 @@ class Directories:
 
     @property
     def health(self) -> DirectoryHealth:
-        """That of the first directory which is online; offline only if all of them are."""
+        """The health of the first online directory; offline only if all directories are."""
         return (*self.online, self.all[0])[0].health
 
     def of(self, path: Path) -> DataDirectory:
-        """Return the directory in which a partition directory lies."""
+        """Return the data directory of a partition directory."""
         return next(one for one in self.all if one.path == path.parent)
 
     def at(self, path: Path) -> DataDirectory:
-        """Return the directory of this path. InvalidRequestValue if there is none."""
+        """Return the data directory at this path. InvalidRequestValue if unknown."""
         for directory in self.all:
             if directory.path.absolute() == path.absolute():
                 return directory
         raise InvalidRequestValue(f"{path} is not a data directory of this log")
 
     def by_load(self, load: Mapping[Path, int]) -> list[DataDirectory]:
-        """Return the directories that are online, those that hold the fewest partitions first."""
+        """Return the online directories, those with the fewest partitions first."""
         return sorted(self.online, key=lambda directory: load.get(directory.path, 0))
 
     def make(self, topic: Topic, log: TopicPartition, load: Counter[Path]) -> Log:
-        """Make a partition where there are the fewest; a directory that fails is passed over.
+        """Create a partition in the directory with the fewest; skip a directory that fails.
 
-        `load` says how many there are in each directory, from here on with the new one. Raises
-        TopicConflict if something is in the way, StorageOffline or StorageFull if no directory can
-        take it.
+        `load` is the number of partitions in each directory, and is updated. Raises TopicConflict
+        if the name is taken, StorageOffline or StorageFull if no directory can take it.
         """
         for directory in self.online:
             directory.partitions.ensure_free(topic, log)
@@ -171,12 +169,12 @@ class Directories:
                 load[directory.path] += 1
                 return made
             except (StorageOffline, StorageFull) as error:
-                _LOG.error("%s is not made in %s: %s", log, directory.path, error)
+                _LOG.error("%s could not be created in %s: %s", log, directory.path, error)
                 failure = failure or error
         raise failure or StorageOffline("all data directories are offline")
 
     def retire(self, log: Log) -> None:
-        """Rename the directory of a deleted log; on a disk that is offline the next start does."""
+        """Rename the directory of a deleted log; the next start does it for an offline disk."""
         log.maintenance.refuse_appends()
         try:
             self.of(log.directory).deletion.retire(log)
@@ -194,10 +192,10 @@ class Directories:
                 self.ensure_any_online(error)
 
     def leave_clean(self, logs: Callable[[], Iterable[Log]], unclean: Collection[Path]) -> None:
-        """Write the checkpoints, and say that all logs were closed, but for `unclean` directories.
+        """Write the checkpoints, and the clean-shutdown markers except in `unclean` directories.
 
-        Nothing raises. A log that could not be opened leaves its directory unclean: nobody knows
-        whether it still has to be recovered.
+        Raises nothing. A log that could not be opened leaves its directory unclean, because it may
+        still need recovery.
         """
         for directory in self.all:
             try:
@@ -209,9 +207,9 @@ class Directories:
                 _LOG.exception("the next start will recover all logs of %s", directory.path)
 
     def each_online(self, work: Callable[[DataDirectory], object]) -> None:
-        """Do something in every directory; one whose disk fails meanwhile is left behind.
+        """Call `work` for every online directory; one whose disk fails is skipped.
 
-        StorageOffline if none is left.
+        Raises StorageOffline if none is left.
         """
         for directory in self.online:
             try:
@@ -219,12 +217,12 @@ class Directories:
             except StorageOffline as error:
                 self.ensure_any_online(error)
 
-    # -- what lies where -----------------------------------------------------------------------
+    # -- inventory -----------------------------------------------------------------------------
 
     def take_stock(self) -> Inventory:
-        """Return what there is. An interrupted move is finished if it was decided.
+        """Return the partition directories; finish interrupted moves whose copy is complete.
 
-        Raises InvalidDataDirectory for two directories that hold the same partition.
+        Raises InvalidDataDirectory if two directories hold the same partition.
         """
         found = {directory: directory.contents() for directory in self.online}
         stock = Inventory()
@@ -240,10 +238,10 @@ class Directories:
         return stock
 
     def _keep_one(self, stock: Inventory, log: TopicPartition, first: Path, second: Path) -> Path:
-        """Return the one of two directories that is served; the other never held anything."""
+        """Return the directory to serve of two with the same partition; the other is empty."""
         for empty, kept in ((second, first), (first, second)):
             if self._is_empty(empty):
-                _LOG.warning("%s never held anything and gives way to %s", empty, kept)
+                _LOG.warning("%s is empty; serving %s instead", empty, kept)
                 stock.deleted.append(self.of(empty).deletion.put_away(log, empty))
                 return kept
         raise InvalidDataDirectory(
@@ -262,22 +260,22 @@ class Directories:
         log = parse_partition_directory(path.name).topic_partition
         moved_away = {unique_id_of(deleted.name) for deleted in stock.deleted}
         if self.offline:
-            _LOG.warning("%s waits for %s to come back", path, self.offline[0].path)
+            _LOG.warning("%s stays unfinished while %s is offline", path, self.offline[0].path)
         elif log in stock.live:
             if self._is_move_of(stock.live[log], directory, path) and log not in stock.moving:
-                _LOG.info("%s is the beginning of a move, which is begun anew", path)
+                _LOG.info("%s is an incomplete copy; the move starts again", path)
                 stock.moving[log] = path
             else:
-                _LOG.warning("%s is the beginning of a move to nowhere and is removed", path)
+                _LOG.warning("removing %s, an incomplete copy without an original", path)
                 stock.deleted.append(directory.deletion.put_away(log, path))
         elif unique_id_of(path.name) in moved_away:
             _LOG.warning("finishing the move of %s to %s", log, directory.path)
             stock.live[log] = directory.partitions.give_name(log, path)
         else:
-            _LOG.warning("%s is set aside and not served: there is no original", path)
+            _LOG.warning("%s is kept but not served: it has no original", path)
 
     def _is_move_of(self, original: Path, target: DataDirectory, path: Path) -> bool:
-        """Whether it leads from one data directory to another, and of this very topic."""
+        """Whether `path` is a move of `original`'s topic to another data directory."""
         source = self.of(original)
         with source.health.reading, target.health.reading:
             topic_ids = {
@@ -289,7 +287,7 @@ class Directories:
     # -- copies --------------------------------------------------------------------------------
 
     def read_topics(self) -> dict[str, TopicEntry]:
-        """Return what the newest topics file says. CorruptCheckpoint if none can be read."""
+        """Return the topics in the newest topics file. CorruptCheckpoint if none can be read."""
         copies: list[TopicsCopy] = []
         damage: list[CorruptCheckpoint] = []
         for directory in self.online:
@@ -301,20 +299,20 @@ class Directories:
         if damage and (newest is None or newest == TopicsCopy()):
             raise damage[0]
         for damaged in damage:
-            _LOG.error("%s; the copy of another data directory is believed", damaged)
+            _LOG.error("%s; using the copy of another data directory", damaged)
         self._newest = newest or TopicsCopy()
         self._are_copies_equal = not damage and all(copy == newest for copy in copies)
         return dict(self._newest.topics)
 
     def ensure_topics(self, entries: Mapping[str, TopicEntry]) -> None:
-        """Have every copy say this."""
+        """Write the topics to every copy, unless they agree already."""
         if entries != self._newest.topics or not self._are_copies_equal:
             self.write_topics(entries)
 
     def write_topics(self, entries: Mapping[str, TopicEntry]) -> None:
         """Replace every copy, durably.
 
-        After StorageFull or Overloaded all say what they did before.
+        After StorageFull or Overloaded every copy has its previous content.
         """
         generation = self._newest.generation + 1
         written: list[DataDirectory] = []
@@ -328,7 +326,7 @@ class Directories:
         except (Overloaded, StorageFull):
             self._newest = replace(self._newest, generation=generation + 1)
             for directory in self.online:
-                # The one that failed, too: it may have failed behind the rename.
+                # The one that failed too, because it may have failed after the rename.
                 with contextlib.suppress(Overloaded, StorageFull):
                     directory.write_topics(self._newest.topics, self._newest.generation)
             raise
@@ -338,10 +336,10 @@ class Directories:
         self._are_copies_equal = True
 
     def allocate_producer_id(self, logs: Iterable[Log], *, is_whole: bool) -> int:
-        """Return an id that was never returned before and is above all in the logs.
+        """Return an unused producer id, above all ids in the logs.
 
-        Every directory that is online has it reserved before it is returned. `is_whole` says
-        whether these are all logs: others may know of higher ids.
+        Every online directory reserves it before it is returned. `is_whole` says whether `logs` are
+        all logs; otherwise offline ones may have higher ids.
         """
         believed = (log.producers.highest_id for log in logs)
         highest = max((one for one in believed if one < MAX_BELIEVED_PRODUCER_ID), default=-1)
@@ -378,7 +376,7 @@ class Directories:
 
 def _ensure_distinct(paths: Sequence[Path]) -> None:
     if not paths:
-        raise InvalidDataDirectory("a data directory is needed")
+        raise InvalidDataDirectory("at least one data directory is needed")
     repeated = [path for path, count in Counter(p.absolute() for p in paths).items() if count > 1]
     if repeated:
         raise InvalidDataDirectory(f"{repeated[0]} is given twice", name=str(repeated[0]))

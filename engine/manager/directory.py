@@ -1,8 +1,8 @@
-"""One data directory: who owns it, how it was left, and what is in it.
+"""One data directory: its lock, clean-shutdown marker, checkpoints and partitions.
 
-Several of them together are `engine.manager.directories`. Kafka's `LogManager` at the level of one
-of its `log.dirs`. A topics file that cannot be read stops the start if there is no other copy,
-because nothing else knows what it said; checkpoints are not that precious.
+`engine.manager.directories` combines several. Kafka's `LogManager`, for one of its `log.dirs`. If
+the topics file cannot be read and no other directory has a copy, startup fails, because its content
+cannot be rebuilt; checkpoints can.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ _NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The sub-directories by what is to be done with them."""
+    """The sub-directories by kind."""
 
     live: dict[TopicPartition, Path] = field(default_factory=dict)
     deleted: list[Path] = field(default_factory=list)
     future: list[Path] = field(default_factory=list)
-    """Copies of partitions that were being moved here."""
+    """Copies of partitions that were being moved to this directory."""
     set_aside: list[Path] = field(default_factory=list)
-    """Strays and Kafka's metadata: left alone."""
+    """Strays and Kafka's metadata, which are not touched."""
 
 
 class DataDirectory:
-    """The files of a data directory that belong to no partition. Owned from `take` to `release`.
+    """A data directory, and its files that belong to no partition. Locked from `take` to `release`.
 
-    What makes, opens and removes its partitions hangs on it. `arriving` are logs that are on their
-    way here: the checkpoints have their lines before their directories have their names.
+    `arriving` are logs that are being moved to it: the checkpoints have their lines before their
+    directories have their final names.
     """
 
     def __init__(self, context: LogContext) -> None:
@@ -91,7 +91,7 @@ class DataDirectory:
         self._names: OpenDirectory | None = None
 
     def take(self) -> None:
-        """Own the directory, made if it is missing.
+        """Lock the directory; create it if it is missing.
 
         Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
         """
@@ -102,17 +102,18 @@ class DataDirectory:
             ensure_files(self._fs, self.path, (*_FILES, *_STAGING_FILES))
             self._lock = DirectoryLock(self._fs, self.path)
             self.health.watch(self._lock)
-            # Kept: what a topic or a move has renamed is synced, however many files are open.
+            # Kept open, so that renames of partitions can be synced even if too many files are
+            # open.
             self._names = self._fs.open_directory(self.path)
             # Before the first write: it reports only the failures of writes that come after it.
             self.health.file_system = self._fs.open_file_system(self.path)
 
     def begin(self) -> None:
-        """Note how the directory was left, in `left`: from now on a crash counts as unclean.
+        """Read into `left` how the last owner left the directory; a crash now counts as unclean.
 
-        The marker goes before the first log is opened, and not before a start that is refused.
+        The marker is deleted before the first log is opened, but not if startup is refused.
         """
-        # What a dead process renamed may not be on the disk yet, and is going to be acted upon.
+        # Renames of a crashed process may not be durable yet, and the start relies on them.
         self.sync()
         with self.health.writing:
             was_clean = self._marker.exists()
@@ -121,7 +122,7 @@ class DataDirectory:
         self.left = LeftState(was_clean, *self.checkpoints.read())
 
     def release(self) -> None:
-        """Let the next owner in; may be repeated, and without having been owned."""
+        """Release the lock, if it is held. May be called again."""
         if self._names is not None:
             self._names.close()
             self._names = None
@@ -134,10 +135,10 @@ class DataDirectory:
             self._lock = None
 
     def contents(self) -> Contents:
-        """Return the sub-directories; files are nobody's business here.
+        """Return the sub-directories by kind; files are ignored.
 
-        Raises InvalidDataDirectory for one whose name says nothing, and for two that are one
-        partition: to guess could serve or delete somebody's files.
+        Raises InvalidDataDirectory for unknown names and for two directories of one partition:
+        guessing could serve or delete unrelated files.
         """
         contents = Contents()
         with self.health.reading:
@@ -148,7 +149,7 @@ class DataDirectory:
             path = self.path / name
             try:
                 parsed = parse_partition_directory(name)
-                if is_directory or parsed.kind is DirectoryKind.LIVE:  # else a link: not followed
+                if is_directory or parsed.kind is DirectoryKind.LIVE:  # links are not followed
                     _classify(contents, path, parsed)
             except InvalidDataDirectory:
                 if not is_directory:
@@ -158,17 +159,17 @@ class DataDirectory:
         return contents
 
     def read_set(self) -> DirectorySet | None:
-        """Return which directories this one belongs to, if it says; CorruptCheckpoint."""
+        """Return the set of directories this one belongs to, if recorded; CorruptCheckpoint."""
         with self.health.reading:
             return read_directory_set(self._fs, self.path)
 
     def write_set(self, known: DirectorySet) -> None:
-        """Note which directories this one belongs to, durably."""
+        """Write the set of directories this one belongs to, durably."""
         with self.health.appending:
             write_directory_set(self._fs, self.path, known)
 
     def read_topics(self) -> TopicsCopy:
-        """Return what the topics file says; CorruptCheckpoint if it says nothing sensible."""
+        """Return the content of the topics file; CorruptCheckpoint if it is damaged."""
         try:
             with self.health.reading:
                 return self._topics_file.read_copy()
@@ -185,28 +186,29 @@ class DataDirectory:
             self._topics_file.write(entries, generation)
 
     def holds(self, log: Log) -> bool:
-        """Whether the log lies here now."""
+        """Whether the log is in this directory now."""
         return log.directory.parent == self.path
 
     def sync(self) -> None:
         """Return once the names of the sub-directories would survive a power cut."""
         with self.health.writing:
-            assert self._names is not None, "it is owned, and was not offline from the beginning"
+            assert self._names is not None, "the directory is locked and online"
             self._names.sync_all()
 
     def write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """Write down the offsets of the logs that lie here; see `Checkpoints.write`."""
+        """Write the checkpoints of the logs in this directory; see `Checkpoints.write`."""
         self.checkpoints.write(lambda: self._here(logs()))
 
     def try_to_write_checkpoints(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """As `write_checkpoints`, where something is done already whether it is noted or not.
+        """As `write_checkpoints`, but log a failure: what happened need not be recorded now.
 
-        The next checkpoint notes it; until then a start has more to look at, or a line of no log.
+        The next checkpoint records it. Until then a start has more to scan, or finds an unused
+        line.
         """
         try:
             self.write_checkpoints(logs)
         except (Overloaded, StorageError) as error:
-            _LOG.warning("the offsets in %s are not noted yet: %s", self.path, error)
+            _LOG.warning("the checkpoints in %s are postponed: %s", self.path, error)
 
     def truncate(
         self,
@@ -215,20 +217,20 @@ class DataDirectory:
         offset: int,
         expected_tag: LogTag | None,
     ) -> int:
-        """Take a log's end back with no checkpoint ever ahead of it; see `Checkpoints.truncate`."""
+        """Truncate a log, with no checkpoint ever above its end; see `Checkpoints.truncate`."""
         return self.checkpoints.truncate(lambda: self._here(logs()), log, offset, expected_tag)
 
     def delete_records(
         self, logs: Callable[[], Iterable[Log]], log: Log, before_offset: int
     ) -> int:
-        """Raise a log start once that is on disk; see `Checkpoints.delete_records`."""
+        """Write a log start to disk, then raise it; see `Checkpoints.delete_records`."""
         return self.checkpoints.delete_records(lambda: self._here(logs()), log, before_offset)
 
     def _here(self, logs: Iterable[Log]) -> list[Log]:
         return [*filter(self.holds, logs), *self.arriving]
 
     def mark_clean(self) -> None:
-        """Say that every log was flushed and closed; the next start may believe what it finds."""
+        """Write the clean-shutdown marker: every log was flushed and closed."""
         with self.health.appending:
             self._marker.write()
 
@@ -240,14 +242,14 @@ def _classify(contents: Contents, path: Path, parsed: ParsedDirectory) -> None:
     elif parsed.kind is DirectoryKind.FUTURE:
         contents.future.append(path)
     elif parsed.kind is not DirectoryKind.LIVE:
-        _LOG.warning("%s is set aside and not served", path)
+        _LOG.warning("%s is kept but not served", path)
         contents.set_aside.append(path)
     elif parsed.topic == names.CLUSTER_METADATA_TOPIC:
         contents.set_aside.append(path)
     elif log in contents.live:
         other = contents.live[log]
         raise InvalidDataDirectory(
-            f"{other.name!r} and {path.name!r} are both partition {log}; move one of them away",
+            f"{other.name!r} and {path.name!r} both hold partition {log}; move one of them away",
             name=path.name,
         )
     else:

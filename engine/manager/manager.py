@@ -1,8 +1,8 @@
-"""The data directories as a whole: which topics there are, their logs, their coming and going.
+"""Manages the topics and logs of all data directories: open, create, change, delete, close.
 
-Kafka's `LogManager`, with the little of its controller that one node needs: the topics file and the
-producer ids. Changes of topics take the admin lock and hold it across their IO, one at a time; they
-are rare, and appends and reads never wait for it.
+Kafka's `LogManager`, with the parts of its controller that one node needs: the topics file and the
+producer ids. Changes of topics hold the admin lock during their I/O, one at a time. They are rare,
+and appends and reads never wait for that lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from engine.manager.catalog import Catalog
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
 from engine.manager.moves import WantedMoves
-from engine.manager.moving import Move, MoveListener, tell_nobody
+from engine.manager.moving import Move, MoveListener, ignore_progress
 from engine.manager.opening import (
     ProgressBoard,
     ProgressListener,
@@ -100,15 +100,15 @@ class LogManager(Catalog):
         self._deleted: Mapping[str, TopicEntry] = MappingProxyType({})
         self._is_open = False
 
-    # -- life --------------------------------------------------------------------------------
+    # -- open and close ----------------------------------------------------------------------
 
     def open(self, progress: ProgressListener | None = None) -> None:
-        """Own the data directories and open every log in them, repaired and flushed.
+        """Lock the data directories; open, repair and flush every log in them.
 
-        `progress` is told how far it is, on the threads that open logs. A directory whose disk
-        fails is left behind if there is another. If anything else fails, nothing stays open and
-        the directories are let go of. Raises DirectoryLocked, InvalidDataDirectory,
-        InconsistentTopicId, CorruptCheckpoint for a damaged topics file, StorageError.
+        `progress` is called on the threads that open logs. A directory whose disk fails is skipped
+        if there is another one. If anything else fails, all logs are closed and the directories are
+        released. Raises DirectoryLocked, InvalidDataDirectory, InconsistentTopicId,
+        CorruptCheckpoint for a damaged topics file, StorageError.
         """
         with self._admin:
             self._stopping.clear()
@@ -123,12 +123,12 @@ class LogManager(Catalog):
                 raise
 
     def _try_open(self) -> bool:
-        """Open what is in the directories that are online; False if one of them failed."""
+        """Open the logs in the online directories; False if one of the directories failed."""
         online = self._directories.online
         try:
             self._open()
         except StorageOffline as error:
-            assert online != self._directories.online, "what fails goes offline, or we never end"
+            assert online != self._directories.online, "a failed directory goes offline"
             self._directories.ensure_any_online(error)
             let_go(self.logs())
             self._publish({}, {})
@@ -149,21 +149,21 @@ class LogManager(Catalog):
         self._deleted = started.deleted
         self._moves.adopt(started.moves)
         self.checkpoint()
-        # Behind the checkpoints: while a deleted topic is recorded, its stale lines do no harm.
+        # After the checkpoints: while a deleted topic is recorded, its stale lines do no harm.
         self._directories.ensure_topics(self._entries(topics))
         for path in started.leftovers:
             self._directories.of(path).deletion.remove_later(path)
 
     def interrupt(self) -> None:
-        """Have an `open` or a move under way on another thread give up soon, with Recovering."""
+        """Make an `open` or a move on another thread end soon, with Recovering."""
         self._stopping.set()
         self._board.stop()
 
     def close(self) -> None:
         """Flush and close every log, write the checkpoints and, if all went well, the marker.
 
-        Nothing raises: what could not be written is recovered at the next start, which the missing
-        marker announces; each directory has its own. May be repeated.
+        Raises nothing: without the marker, which each directory has, the next start recovers what
+        could not be written. May be called again.
         """
         self._stopping.set()
         with self._moving, self._admin:
@@ -184,7 +184,7 @@ class LogManager(Catalog):
 
     @property
     def recovery_progress(self) -> RecoveryProgress:
-        """How far `open` is, or was when it ended."""
+        """The progress of `open`, or its state when it ended."""
         return self._board.latest
 
     # -- changes -----------------------------------------------------------------------------
@@ -192,10 +192,10 @@ class LogManager(Catalog):
     def create_topic(
         self, name: str, partitions: int, overrides: Overrides, *, internal: bool = False
     ) -> tuple[Topic, bool]:
-        """Return the topic and whether it was made now; one that exists must be the same.
+        """Return the topic and whether it was created; an existing topic must be the same.
 
-        The topics file comes first: a crash behind it leaves a topic whose missing partitions the
-        next start makes. A name that is kept for a broker's own topics takes `internal`. Raises
+        The topics file is written first: after a crash the next start creates missing partitions.
+        Names that are reserved for a broker's internal topics need `internal`. Raises
         InvalidTopicName, InvalidConfig, InvalidRequestValue, PolicyViolation, TopicConflict,
         StorageError.
         """
@@ -212,7 +212,7 @@ class LogManager(Catalog):
                 self._forget(name)
             if len(self._topics) >= self._config.max_topics:
                 raise PolicyViolation(
-                    f"there are {self._config.max_topics} topics already, which is the limit",
+                    f"the limit of {self._config.max_topics} topics is reached",
                     topic=name,
                     limit="max_topics",
                 )
@@ -227,9 +227,9 @@ class LogManager(Catalog):
         *,
         internal: bool = False,
     ) -> Topic:
-        """Change a topic's configuration, its number of partitions, or both; return the topic.
+        """Change a topic's configuration, number of partitions, or both; return the topic.
 
-        A change to None takes the key back to its default. Durable before it is in force. Raises
+        None resets a key to its default. The change is durable before it takes effect. Raises
         TopicNotFound, InvalidConfig, InvalidRequestValue for fewer partitions, PolicyViolation for
         an internal topic without `internal`, StorageError.
         """
@@ -261,12 +261,12 @@ class LogManager(Catalog):
             return after
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic: gone for look-ups at once, its files later.
+        """Delete a topic: look-ups fail at once, its files are removed later.
 
-        First the topics file says so, then directories are renamed and checkpoints forget them,
-        then the topics file forgets the topic: a crash in between is finished by the next start.
-        For want of space the last two wait until a topic of that name is made. Raises
-        TopicNotFound, PolicyViolation for an internal topic, StorageError.
+        First the topics file marks the deletion, then directories are renamed and their checkpoint
+        lines removed, then the topic is removed from the topics file. The next start finishes it
+        after a crash. If space is lacking, the last two steps are done when a topic of that name is
+        created. Raises TopicNotFound, PolicyViolation for an internal topic, StorageError.
         """
         with self._admin:
             self._ensure_open()
@@ -278,7 +278,7 @@ class LogManager(Catalog):
             self._deleted = deleted
             leaving = self.logs_of(name)
             gone = {log.topic_partition for log in leaving}
-            self._moves.give_up(gone - {self._under_way})  # that one finds out by itself
+            self._moves.give_up(gone - {self._under_way})  # a running move notices by itself
             logs = {key: log for key, log in self._logs.items() if key not in gone}
             self._publish(remaining, logs)
             for log in leaving:
@@ -292,18 +292,18 @@ class LogManager(Catalog):
             try:
                 self._forget(name)
             except (Overloaded, StorageFull, TopicConflict) as error:
-                _LOG.warning("topic %s is deleted, and still noted as such: %s", name, error)
+                _LOG.warning("topic %s is deleted; its entry is removed later: %s", name, error)
 
     def _forget(self, name: str) -> None:
-        """Note nothing more of a deleted topic; TopicConflict if a part of it may still be there.
+        """Remove the records of a deleted topic; TopicConflict if a partition may still exist.
 
-        Its lines in the checkpoints go first: they would be believed of one that is made anew.
+        Its checkpoint lines are removed first, because a new topic of that name would use them.
         """
         self.checkpoint()
         if self._directories.offline:
             raise TopicConflict(
-                f"a deleted topic {name!r} may still have partitions in a data directory that is "
-                "offline: they are removed when it is back",
+                f"the deleted topic {name!r} may still have partitions in a data directory that is "
+                "offline; they are removed when it is online again",
                 topic=name,
             )
         entries = self._entries(self._topics)
@@ -312,24 +312,25 @@ class LogManager(Catalog):
         self._deleted = {key: entry for key, entry in self._deleted.items() if key != name}
 
     def truncate(self, log: Log, offset: int, *, expected_tag: LogTag | None = None) -> int:
-        """Take a log's end back as `Log.truncate_to` does, with no checkpoint ever ahead of it."""
+        """Truncate a log as `Log.truncate_to`, with no checkpoint ever above its end."""
         with self._admin:
             self._ensure_open()
             directory = self._directories.of(log.directory)
             return directory.truncate(self.logs, log, offset, expected_tag)
 
     def delete_records(self, log: Log, before_offset: int) -> int:
-        """Raise a log's start as `Log.delete_records` does, durably; return the log start."""
+        """Raise the log start durably, as `Log.delete_records`; return the log start."""
         with self._admin:
             self._ensure_open()
             directory = self._directories.of(log.directory)
             return directory.delete_records(self.logs, log, before_offset)
 
     def plan_move(self, topic_partition: TopicPartition, target: Path) -> None:
-        """Note, durably, that a partition is to lie in another data directory.
+        """Record durably that a partition is to be moved to another data directory.
 
-        `unfinished_moves` has it from then on, after a restart too, until `move_partition` is over.
-        Raises TopicNotFound, PartitionNotFound, InvalidRequestValue for `target`, StorageError.
+        From then on `unfinished_moves` returns it, after a restart too, until `move_partition`
+        ends. Raises TopicNotFound, PartitionNotFound, InvalidRequestValue for `target`,
+        StorageError.
         """
         directory = self._directories.at(target)
         with self._admin:
@@ -342,7 +343,7 @@ class LogManager(Catalog):
         return self._moves.want(topic, log.topic_partition, directory)
 
     def unfinished_moves(self) -> Mapping[TopicPartition, Path]:
-        """Return the partitions that are to lie in another data directory, and in which."""
+        """Return the partitions with an unfinished move, and their target directories."""
         with self._admin:
             return self._moves.targets()
 
@@ -351,14 +352,14 @@ class LogManager(Catalog):
         topic_partition: TopicPartition,
         target: Path,
         *,
-        progress: MoveListener = tell_nobody,
+        progress: MoveListener = ignore_progress,
     ) -> None:
-        """Have a partition lie in another data directory; appends and reads go on meanwhile.
+        """Move a partition to another data directory, during appends and reads.
 
-        One move at a time; `progress` is told how far it is, after each chunk. Whenever a crash
-        comes, the next start serves one whole copy. Raises TopicNotFound, PartitionNotFound,
-        InvalidRequestValue for `target`, StorageError; Recovering if the log is closed meanwhile,
-        and then it is an unfinished move of the next start.
+        One move at a time; `progress` is called after each chunk. After a crash the next start
+        serves one complete copy. Raises TopicNotFound, PartitionNotFound, InvalidRequestValue for
+        `target`, StorageError; if the log is closed meanwhile Recovering, and the next start has it
+        as an unfinished move.
         """
         directory = self._directories.at(target)
         with self._moving:
@@ -395,9 +396,9 @@ class LogManager(Catalog):
                 directory.try_to_write_checkpoints(self.logs)
 
     def allocate_producer(self) -> tuple[int, int]:
-        """Return a producer id that was never given out and is above all in the logs, and epoch 0.
+        """Return an unused producer id, above all ids in the logs, and epoch 0.
 
-        Durable: a crash wastes ids and repeats none. Raises StorageOffline.
+        A crash may waste ids, but never repeats one. Raises StorageOffline.
         """
         is_whole = not self._offline
         return self._directories.allocate_producer_id(self.logs(), is_whole=is_whole), 0
@@ -409,10 +410,10 @@ class LogManager(Catalog):
             raise Recovering("the data directory is not open")
 
     def _grow(self, topic: Topic, numbers: range) -> None:
-        """Record the topic, make its partitions of these numbers, then show it to everybody.
+        """Record the topic, create its partitions with these numbers, then publish it.
 
-        A full disk and too many open files undo it. After any other failure the directory is
-        offline, and the next start completes what the topics file says.
+        If space or open files are lacking, all of it is undone. After any other failure the
+        directory is offline, and the next start completes what the topics file records.
         """
         self._directories.write_topics({**self._entries(self._topics), topic.name: topic.entry})
         load = Counter(log.durability.health.directory for log in self.logs())
@@ -427,7 +428,7 @@ class LogManager(Catalog):
             if self._directories.online:
                 self._unmake(made)
                 if self._directories.offline and topic.name not in self._topics:
-                    # What lies there must not be taken for somebody's topic when it is back.
+                    # Its partitions must not be adopted as a topic when the directory is back.
                     tombstone = replace(topic.entry, deleted=True)
                     self._deleted = {**self._deleted, topic.name: tombstone}
                 self._directories.write_topics(self._entries(self._topics))
@@ -442,5 +443,5 @@ class LogManager(Catalog):
                 directory.deletion.discard(opened.directory)
 
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
-        """Return the content of the topics file, with what an offline directory has to forget."""
+        """Return the content of the topics file, with deleted topics of offline directories."""
         return {**self._deleted, **{name: topic.entry for name, topic in topics.items()}}

@@ -1,7 +1,7 @@
-"""Whether the data directories that are given are all there are: none forgotten, none foreign.
+"""Checks that the given data directories are complete and belong to the same log.
 
-A decision over what their files say; who calls it reads and writes them. A directory whose disk
-fails cannot be asked and is known by its path.
+The caller reads and writes the files; this module only decides. A directory whose disk fails is
+only known by its path.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from engine.fs.names import DIRECTORIES_FILE
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What the file of each directory should say, by path; empty if nothing is to be written."""
+    """The content to write to each directory's file, by path; empty if nothing has changed."""
 
     files: Mapping[Path, DirectorySet]
     left_out: Mapping[str, str]
-    """The directories that are gone on purpose: ids and where they were."""
+    """The directories that are declared gone: ids and last paths."""
 
 
 def decide(
     found: Mapping[Path, DirectorySet | None], unread: Sequence[Path], gone: Collection[Path]
 ) -> Membership:
-    """Return who belongs together from now on.
+    """Return the new membership.
 
-    `found` is what the directories that can be read say, None for those without a file; `unread`
-    are those that were given and fail, `gone` those that will not come back. Raises
-    InvalidDataDirectory if one is missing that is not gone, if one is of another log, or a copy.
+    `found` has the content of the readable files, None for directories without a file; `unread` are
+    given directories whose disk fails, `gone` those that are gone for good. Raises
+    InvalidDataDirectory if a directory is missing and not gone, belongs to another log, or is a
+    copy.
     """
     known = {path: one for path, one in found.items() if one is not None}
     if not known and (unread or len(found) == 1):
-        return Membership({}, {})  # one that cannot be read may belong to a set already
+        return Membership({}, {})  # the unreadable one may belong to a set already
     _ensure_related(known)
     newest = max(known.values(), key=lambda one: one.generation, default=None)
     if newest is None:
@@ -60,7 +61,7 @@ def decide(
     doubtful = {one: seen for one, seen in missing.items() if one not in left_out}
     if len(doubtful) > len(unread_paths - set(paths.values())):
         raise _missing(doubtful, found)
-    kept |= doubtful  # it may be one that fails under its new path
+    kept |= doubtful  # it may be the failing one, under a new path
     wanted = {one: str(seen) for one, seen in kept.items()}
     wanted |= {own_id: str(path.absolute()) for path, own_id in ids.items()}
     shown = {one: str(seen) for one, seen in left_out.items()}
@@ -78,16 +79,16 @@ def _ensure_related(known: Mapping[Path, DirectorySet]) -> None:
     for path, one in known.items():
         if one.own_id in by_id:
             raise InvalidDataDirectory(
-                f"{by_id[one.own_id]} and {path} are copies of one data directory by what "
-                f"{DIRECTORIES_FILE} says in them: leave one of them out",
+                f"{by_id[one.own_id]} and {path} are copies of one data directory, according to "
+                f"{DIRECTORIES_FILE} in them: leave one of them out",
                 name=str(path),
             )
         by_id[one.own_id] = path
         first = first or (path, one)
         if one.set_id != first[1].set_id:
             raise InvalidDataDirectory(
-                f"{first[0]} and {path} are data directories of different logs by what "
-                f"{DIRECTORIES_FILE} says in them: give those of one log only",
+                f"{first[0]} and {path} are data directories of different logs, according to "
+                f"{DIRECTORIES_FILE} in them: give those of one log only",
                 name=str(path),
             )
 
@@ -97,6 +98,6 @@ def _missing(doubtful: Mapping[str, Path], found: Collection[Path]) -> InvalidDa
     given = ", ".join(str(path) for path in found)
     return InvalidDataDirectory(
         f"{names} belongs to the same log as {given} and was not given: its partitions would be "
-        "made anew, empty. Give it too, or say that it is gone for good (--gone)",
+        "created again, empty. Give it too, or say that it is gone for good (--gone)",
         name=names,
     )

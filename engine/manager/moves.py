@@ -1,7 +1,7 @@
-"""The moves that were asked for and are not over: directories, so that a restart forgets none.
+"""The unfinished moves, as directories, so that they survive a restart.
 
-Each is a directory `…-future` where the partition is to lie, with the id of its topic in it. It is
-made before whoever asks is answered, and goes when the move is over or cannot be.
+Each is a directory `…-future` in the target data directory, with the topic id in it. It is created
+before the request is answered, and removed when the move ends or fails.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from engine.types import TopicPartition
 
 
 class WantedMoves:
-    """At most one for each partition. Whoever uses it holds the admin lock of the manager."""
+    """At most one move for each partition. All methods need the manager's admin lock."""
 
     def __init__(self) -> None:
         self._wanted: dict[TopicPartition, tuple[DataDirectory, Path]] = {}
 
     def adopt(self, found: Mapping[TopicPartition, tuple[DataDirectory, Path]]) -> None:
-        """Take over what a start has found."""
+        """Take over the moves that a start has found."""
         self._wanted = dict(found)
 
     def targets(self) -> dict[TopicPartition, Path]:
-        """Return where each partition is to lie."""
+        """Return the target directory of each partition."""
         return {log: target.path for log, (target, _) in self._wanted.items()}
 
     def want(self, topic: Topic, log: TopicPartition, target: DataDirectory) -> Path:
-        """Return the directory of the move there, made durably unless it is there already.
+        """Return the directory of a move, created durably unless it exists.
 
-        A move to anywhere else is wanted no more. Overloaded, StorageError.
+        It replaces a move to another target. Raises Overloaded, StorageError.
         """
         known, path = self._wanted.get(log, (None, Path()))
         if known is target:
@@ -52,13 +52,13 @@ class WantedMoves:
         return path
 
     def end(self, log: TopicPartition) -> None:
-        """Note that the move is over; its directory has another name, or is gone."""
+        """Note that the move has ended; its directory was renamed or removed."""
         self._wanted.pop(log, None)
 
     def give_up(self, logs: Iterable[TopicPartition]) -> None:
-        """Remove the directories of moves that are not under way; on a broken disk they stay."""
+        """Cancel moves that are not running, and remove their directories if the disk works."""
         for log in logs:
             if log in self._wanted:
                 target, path = self._wanted.pop(log)
-                with contextlib.suppress(StorageOffline):  # a start without an original leaves it
+                with contextlib.suppress(StorageOffline):  # without an original a start removes it
                     target.deletion.discard(path)

@@ -1,14 +1,14 @@
-"""A partition on its way to another data directory: copied beside the original, then swapped.
+"""Moves a partition to another data directory: copies it, then swaps copy and original.
 
-The copy is filled as a follower fills its log, with the offsets of the original, while everybody
-goes on using that. Then the original stands still for some milliseconds: the rest is copied, the
-original is renamed `…-delete`, the copy gets the partition's name, and the log goes on in it.
+The copy is filled like a follower's log, with the offsets of the original, which stays in use. Then
+the original is locked for some milliseconds: the rest is copied, the original is renamed
+`…-delete`, the copy gets the partition's name, and the log continues in it.
 
-The directory of the copy, Kafka's `…-future`, is made when the move is asked for, and is what the
-next start knows of it. What a crash leaves is told by names alone. Before the first rename the copy
-is worthless, for nobody knows which of its batches the original has lost: the move is begun anew.
-After it the copy is complete and on disk, and has the same id in its name as the original: the next
-start finishes the move.
+The directory of the copy, Kafka's `…-future`, is created when the move is requested, and records
+the move for the next start. After a crash the names decide. Before the first rename the copy is
+useless, because the original may have been truncated since; the move starts again. After it the
+copy is complete and on disk, and its name has the same id as the original's; the next start
+finishes the move.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from engine.types import AppendOrigin, FetchIsolation, LogStartReason
 _LOG = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = MIB
-"""Copied at once, unless one batch is larger."""
+"""How much is copied at a time, unless one batch is larger."""
 
 MOST_BEGINNINGS: Final = 5
-"""How often the copy is begun anew because the original was truncated or lost its beginning."""
+"""How often a copy starts again because the original was truncated or its start was deleted."""
 
 
 MoveListener: TypeAlias = Callable[[int, int, int], None]
-"""Told the first offset of a copy, how far it reaches, and where the log ends, both exclusive."""
+"""Called with the first offset of a copy, its end, and the log end, both exclusive."""
 
 
-def tell_nobody(first_offset: int, copied_offset: int, end_offset: int) -> None:
-    """Listen to nothing."""
+def ignore_progress(first_offset: int, copied_offset: int, end_offset: int) -> None:
+    """Ignore the progress."""
 
 
 class Move:
-    """One move. Used by one thread, as a context.
+    """One move, for one thread; a context manager.
 
-    At its end what was not finished is removed, unless the next start is to go on with it.
+    On exit an unfinished copy is removed, unless the next start should finish it.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Move:
         logs: Callable[[], Iterable[Log]],
         stopping: threading.Event,
     ) -> None:
-        """Prepare to move `log` by way of `path`, whatever is in there already.
+        """Prepare to move `log`; `path` is the directory of the copy, which may have content.
 
-        `logs` are all those that the checkpoints must not forget.
+        `logs` returns all logs, whose checkpoint lines must be kept.
         """
         self._log = log
         self._logs = logs
@@ -82,7 +82,7 @@ class Move:
         self._path = path
         self._copy: Log | None = None
         self._log_id = log.reader.log_id
-        self._start = 0  # nothing below is asked for
+        self._start = 0  # nothing below is copied
         self._is_decided = False
 
     def __enter__(self) -> None:
@@ -94,16 +94,16 @@ class Move:
             return
         self._let_go()
         if self._is_decided or self._stopping.is_set():
-            return  # finished, by us or by the next start, or the next start goes on with it
+            return  # finished, or left to the next start
         try:
             self._target.deletion.discard(self._path)
         except StorageError:
-            _LOG.exception("%s stays, and the next start goes on with the move", self._path)
+            _LOG.exception("%s was not removed; the next start continues the move", self._path)
 
     # -- steps ---------------------------------------------------------------------------------
 
     def copy(self, progress: MoveListener) -> None:
-        """Make a copy that lacks only what is being appended, on disk, with checkpoint lines."""
+        """Make a durable copy, with checkpoint lines, that only lacks the latest appends."""
         for _ in range(MOST_BEGINNINGS):
             try:
                 copy = self._begin()
@@ -111,10 +111,10 @@ class Move:
                     progress(*self._progress(copy))
                     if self._stopping.is_set():
                         raise Recovering(
-                            f"{self._log.topic_partition} was not moved: closing, the next start "
-                            "goes on with it"
+                            f"{self._log.topic_partition} was not moved: closing; the next start "
+                            "continues the move"
                         )
-            except OffsetError as error:  # the original lost its beginning, or its end was cut
+            except OffsetError as error:  # records were deleted, or the log was truncated
                 _LOG.info("copying %s again: %s", self._log.topic_partition, error)
                 continue
             if self._log.reader.log_id != self._log_id:
@@ -128,7 +128,7 @@ class Move:
             self._target.arriving = (copy,)
             self._target.write_checkpoints(self._logs)
             return
-        raise Recovering(f"{self._log.topic_partition} changes faster than it is copied")
+        raise Recovering(f"{self._log.topic_partition} changes faster than it can be copied")
 
     def _progress(self, copy: Log) -> tuple[int, int, int]:
         copied_offset = copy.watermarks.log_end_offset
@@ -136,15 +136,15 @@ class Move:
         return copy.reader.first_segment_base_offset, copied_offset, end_offset
 
     def finish(self) -> None:
-        """Let the log go on in the copy; its old directory is removed later."""
+        """Switch the log to the copy; its old directory is removed later."""
         retired = self._source.path / names.delete_directory_name(
             self._log.topic_partition, self._unique_id
         )
         release = self._log.maintenance.relocate(retired, self._complete, self._give_name)
         self._target.arriving = ()
-        self._copy = None  # it is the log now
+        self._copy = None  # it is the log's now
         self._source.deletion.remove_later(retired, release)
-        _LOG.info("%s lies in %s now", self._log.topic_partition, self._target.path)
+        _LOG.info("%s was moved to %s", self._log.topic_partition, self._target.path)
 
     # -- the copy ------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Move:
         self._target.partitions.empty(self._path)
         self._target.partitions.make_directory(self._topic, self._path)
         first_offset = self._first_offset()
-        # A batch fits where it was: segment.bytes may have been lowered since.
+        # segment.bytes may have been lowered since, and every batch must fit into a segment.
         largest = max(segment.size_bytes for segment in log.reader.segments)
         config = replace(log.config, segment_bytes=max(log.config.segment_bytes, largest))
         is_gapless = self._topic.is_gapless(config)
@@ -168,7 +168,7 @@ class Move:
         return self._copy
 
     def _first_offset(self) -> int:
-        """Return where the copy begins: with the batch that holds the log start."""
+        """Return the base offset of the batch that holds the log start."""
         self._start = start = self._log.watermarks.log_start_offset
         first = self._read(start, max_bytes=1)
         return min([start, *(header.base_offset for _, header in iter_headers(first.data))])
@@ -181,7 +181,7 @@ class Move:
         return fetched
 
     def _copy_chunk(self, copy: Log, read: Callable[[int, int], Fetched]) -> bool:
-        """Copy some batches; return whether there were more."""
+        """Copy some batches; return whether there are more."""
         limit_bytes = min(CHUNK_BYTES, copy.config.segment_bytes)
         fetched = read(max(copy.watermarks.log_end_offset, self._start), limit_bytes)
         if fetched.data:
@@ -193,10 +193,10 @@ class Move:
             self._copy.maintenance.close_handles()
             self._copy = None
 
-    # -- while the log stands still --------------------------------------------------------------
+    # -- while the log is locked ------------------------------------------------------------------
 
     def _complete(self, still: CopySource) -> Maintenance:
-        """Copy the rest, and what the log knows beyond its batches: epochs and producers."""
+        """Copy the remaining batches, the leader epochs and the producer state."""
         copy = self._copy
         assert copy is not None, "copied before"
         if self._log.reader.log_id != self._log_id:
@@ -204,7 +204,7 @@ class Move:
         while self._copy_chunk(copy, still.read):
             pass
         if copy.watermarks.log_end_offset < still.end_offset:
-            copy.roll(still.end_offset)  # a truncation has ended the log behind its last batch
+            copy.roll(still.end_offset)  # a truncation left the log end above its last batch
         copy.durability.flush()
         copy.close()
         fs = self._target.context.fs
@@ -215,11 +215,11 @@ class Move:
                 replace_atomically(fs, self._path / names.PRODUCER_WINDOWS, still.windows)
             write_epochs(fs, self._path / names.LEADER_EPOCH_CHECKPOINT, still.epochs)
         self._copy = there = self._open_complete(still)
-        self._is_decided = True  # from here on only a start can tell which one is the log
+        self._is_decided = True  # from here on only a start decides which one is the log
         return there.maintenance
 
     def _open_complete(self, still: CopySource) -> Log:
-        """Open the copy as what a clean stop left; for want of space or files nothing has moved."""
+        """Open the copy as after a clean stop; if space or files are lacking, nothing has moved."""
         end = still.end_offset
         config = self._log.config
         is_gapless = self._topic.is_gapless(config)
@@ -231,7 +231,7 @@ class Move:
             return Log.open(context, self._log.topic_partition, self._log.topic_id, request)
 
     def _give_name(self, there: Maintenance) -> None:
-        """Have the copy lie under the partition's name, durably; the original has left it."""
-        self._source.sync()  # first, or a power cut could leave two of that name
+        """Give the copy the partition's name, durably; the original was renamed before."""
+        self._source.sync()  # first, or a power cut could leave two with that name
         there.rename_directory(self._target.partitions.path_of(self._log.topic_partition))
         self._target.sync()

@@ -1,4 +1,4 @@
-"""A log that could not be opened, and what is told of it until the next start."""
+"""A log that could not be opened, and its error until the next start."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 _PLACE: Final = ("file", "position", "offset")
-"""Facts of an error that say where the problem is."""
+"""The facts of an error that locate the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
-    """Which log it is, where it lies, and what is wrong with which file."""
+    """The log, its directory, and the file and problem that kept it from being opened."""
 
     topic_partition: TopicPartition
     directory: Path
     problem: str
     place: Mapping[str, object]
-    """The file, and within a `.log` file the position and offset if they are known."""
+    """The file, and in a `.log` file the position and offset, if known."""
 
     @classmethod
     def of(cls, topic_partition: TopicPartition, directory: Path, error: Exception) -> Self:
-        """Describe and log the failure; a traceback is not kept: it would keep files open."""
+        """Describe and log the failure. The traceback is dropped: it would keep files open."""
         is_foreseen = isinstance(error, EngineError | OSError)
         _LOG.error("%s is offline: %s", topic_partition, error, exc_info=not is_foreseen)
         place: dict[str, object] = {"file": str(directory)}
@@ -46,7 +46,7 @@ class OfflineLog:
         return cls(topic_partition, directory, problem, place)
 
     def refusal(self) -> LogOffline:
-        """Return what a read or an append of the log raises."""
+        """Return the error for reads and appends of the log."""
         topic, partition = self.topic_partition
         return LogOffline(
             f"{self.topic_partition} could not be opened and is offline until restart: "

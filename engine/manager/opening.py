@@ -1,4 +1,4 @@
-"""Opening many logs at once and telling how far it is."""
+"""Opens many logs in parallel and reports progress."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ProgressListener: TypeAlias = Callable[["RecoveryProgress"], None]
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """How far a start is."""
+    """The progress of a start."""
 
     total_logs: int
     opened_logs: int
     opening: tuple[TopicPartition, ...] = ()
-    """The logs that are being opened right now."""
+    """The logs that are being opened."""
 
 
 class ProgressBoard:
-    """Counts what is opened; Kafka's remainingLogsToRecover. Thread-safe.
+    """Counts opened logs; Kafka's remainingLogsToRecover. Thread-safe.
 
     The listener is called from the threads that open logs, one call at a time.
     """
@@ -45,7 +45,7 @@ class ProgressBoard:
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """Have no further log begun."""
+        """Open no further logs."""
         self._stopped.set()
 
     def expect(self, total_logs: int) -> None:
@@ -85,12 +85,12 @@ def open_all(
     threads: int,
     board: ProgressBoard,
 ) -> tuple[list[Log], list[OfflineLog]]:
-    """Open every log; return those that are open, and those that could not be opened.
+    """Open every log; return the open ones, and those that could not be opened.
 
-    Each data directory has a pool of so many threads. After a failure of more than one log (the
-    disk, its space, the number of open files), or once the board is told to stop, no further log is
-    begun; those under way are waited for, and all that were opened are let go of without a write.
-    Then the first error is raised, or Recovering.
+    Each data directory has a pool of `threads` threads. After a failure that concerns more than one
+    log (the disk, its space, the number of open files), or once the board is stopped, no further
+    log is opened; all that were opened are closed without a write, and the first error, or
+    Recovering, is raised.
     """
     jobs = tuple(jobs)
     board.expect(len(jobs))
@@ -107,7 +107,7 @@ def open_all(
             is_over = True
         except (StorageOffline, StorageFull, Overloaded):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others are opened
+        except Exception as error:  # noqa: BLE001 - the other logs are still opened
             offline.append(OfflineLog.of(job.log, job.directory, error))
             is_over = True
         finally:
@@ -141,12 +141,12 @@ def let_go(logs: Sequence[Log]) -> None:
 def for_each(
     logs: Iterable[Log], work: Callable[[Log], None], *, threads: int
 ) -> list[tuple[Log, Exception]]:
-    """Do something to every log on a pool of threads; return what failed instead of raising it."""
+    """Call `work` for every log on a pool of threads; return the failures instead of raising."""
 
     def run(log: Log) -> tuple[Log, Exception] | None:
         try:
             work(log)
-        except Exception as error:  # noqa: BLE001 - every log gets its turn, the caller sees all
+        except Exception as error:  # noqa: BLE001 - returned to the caller
             return log, error
         return None
 
@@ -155,6 +155,6 @@ def for_each(
 
 
 def flush_and_close(log: Log) -> None:
-    """Leave a log as a clean stop leaves it."""
+    """Flush a log and close it, as on a clean stop."""
     while not log.close(if_flushed=True):
         log.durability.flush()

@@ -1,4 +1,4 @@
-"""From a topic and a directory to an open log, and the making of that directory."""
+"""Creates partition directories and opens their logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeftState:
-    """How the last owner left a data directory; by default, that of a log which is just made."""
+    """How the last owner left a data directory; the default is for a new log."""
 
     was_clean: bool = True
     recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class LeftState:
 
 
 class Partitions:
-    """Makes and opens the partitions of one data directory. An OSError takes it offline.
+    """Creates and opens the partitions of one data directory. An OSError takes it offline.
 
-    The exception is one about a single file of a log that is opened: that is the log's alone.
+    Except an OSError of a single file while a log is opened: it only concerns that log.
     """
 
     def __init__(self, context: LogContext, directory: Path, deletion: Deletion) -> None:
@@ -54,18 +54,18 @@ class Partitions:
         return self._directory / names.partition_directory_name(log)
 
     def read_topic_id(self, path: Path) -> str | None:
-        """Return the topic id in a partition directory; None if it has none that can be read.
+        """Return the topic id in a partition directory; None if it is missing or unreadable.
 
-        InvalidDataDirectory if the partition's directory, or that file, is something else; OSError
-        about this file.
+        InvalidDataDirectory if the path is not a directory or the file is not a regular file;
+        OSError of that file.
         """
         file = path / names.PARTITION_METADATA
         try:
             with self._context.health.opening:
                 if not self._fs.is_directory(path):
                     raise InvalidDataDirectory(
-                        f"{path} is not a directory of its own, and links are not followed; move "
-                        "the partition's files here",
+                        f"{path} is not a directory, and links are not followed; move "
+                        "the partition's files to this path",
                         name=path.name,
                         file=str(path),
                     )
@@ -74,11 +74,11 @@ class Partitions:
                 except IsADirectoryError as error:
                     raise misplaced(file) from error
         except CorruptCheckpoint as error:
-            _LOG.warning("%s is not believed", error)
+            _LOG.warning("ignoring a topic id: %s", error)
             return None
 
     def ensure_free(self, topic: Topic, log: TopicPartition) -> None:
-        """Raise TopicConflict if something is in the way of a new partition: it is not its own."""
+        """Raise TopicConflict if the directory of a new partition exists and is not the topic's."""
         path = self.path_of(log)
         with self._context.health.reading:
             is_taken = self._fs.exists(path)
@@ -90,9 +90,9 @@ class Partitions:
             )
 
     def make(self, topic: Topic, log: TopicPartition) -> Log:
-        """Make the directory of a new partition and open its empty log.
+        """Create the directory of a new partition and open its empty log.
 
-        StorageFull and Overloaded leave nothing behind and the data directory online.
+        After StorageFull and Overloaded nothing is left, and the data directory stays online.
         """
         path = self.path_of(log)
         try:
@@ -104,18 +104,19 @@ class Partitions:
             raise
 
     def make_directory(self, topic: Topic, path: Path) -> None:
-        """Make a partition's directory, or complete one, with the topic's id in it.
+        """Create or complete a partition's directory, with the topic id in it.
 
-        Its name is not durable before the data directory is synced.
+        Its name is durable once the caller has synced the data directory.
         """
         with self._context.health.appending:
             self._fs.make_directory(path)
             write_topic_id(self._fs, path / names.PARTITION_METADATA, topic.topic_id)
 
     def begin_anew(self, path: Path) -> None:
-        """Make the directory of a partition that may have been lost, with an epoch of its own.
+        """Mark a directory that may replace a lost partition with a new, higher leader epoch.
 
-        `log_id` must not come to mean another log. Minutes since 1970 rise faster than epochs do.
+        A `log_id` must not refer to another log. The epoch is the minutes since 1970, which rise
+        faster than epochs do.
         """
         epoch = self._context.clock.now_ms() // 60_000
         with self._context.health.appending:
@@ -123,16 +124,16 @@ class Partitions:
             write_epochs(self._fs, path / names.LEADER_EPOCH_CHECKPOINT, [EpochOffset(epoch, 0)])
 
     def give_name(self, log: TopicPartition, path: Path) -> Path:
-        """Rename a directory to the partition's name and return it; the caller syncs the name."""
+        """Rename a directory to the partition's name and return the path; the caller syncs."""
         target = self.path_of(log)
         with self._context.health.writing:
             self._fs.rename(path, target)
         return target
 
     def empty(self, path: Path) -> None:
-        """Remove what lies in a directory, if there is one, and leave it where it is.
+        """Remove the content of a directory, if it exists, and keep the directory.
 
-        Nobody reads it: for want of files some of it may stay.
+        It is unused; if too many files are open, some of the content may stay.
         """
         with self._context.health.trying:
             for name in self._fs.list_directory(path) if self._fs.exists(path) else ():
@@ -142,10 +143,10 @@ class Partitions:
                     self._fs.remove(path / name)
 
     def open(self, topic: Topic, log: TopicPartition, path: Path, left: LeftState) -> Log:
-        """Open a log, repair what a crash left, and flush it if there was one.
+        """Open a log; after a crash repair and flush it.
 
-        Afterwards high watermark, recovery point and log end are one: after an unclean stop nobody
-        knows what of the tail was on disk, so all of it is flushed before the first reader sees it.
+        Afterwards high watermark, recovery point and log end are equal: after an unclean stop it is
+        unknown how much of the tail was on disk, so all of it is flushed before readers see it.
         """
         config = topic.log_config(self._context.config.default_topic_config)
         request = LoadRequest(

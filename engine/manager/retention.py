@@ -1,4 +1,4 @@
-"""Removing old segments of many logs, of which none keeps the others waiting."""
+"""Removes old segments of many logs; a failing log does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def remove_old_segments(logs: Iterable[Log]) -> int:
-    """Remove what size, age or the log start give up from every log; return the segments removed.
+    """Remove the segments that retention no longer keeps, in every log; return their number.
 
-    A log that fails, for whatever reason, is reported, and the others go on.
+    A log that fails is reported, and the others continue.
     """
     removed_count = 0
     for log in logs:
@@ -23,7 +23,7 @@ def remove_old_segments(logs: Iterable[Log]) -> int:
         except (Overloaded, StorageError) as error:
             _LOG.error("retention of %s failed: %s", log.topic_partition, error)
             continue
-        except Exception:  # noqa: BLE001 - whatever it is, the other logs go on
+        except Exception:  # noqa: BLE001 - one log must not stop the others
             _LOG.exception("retention of %s failed", log.topic_partition)
             continue
         for segment in removed:

@@ -1,4 +1,4 @@
-"""What all logs may hold together: sealed segments, and producers."""
+"""The limits that all logs share: sealed segments and producers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from engine.scheduler import Scheduler
 from engine.state.shared_room import SharedRoom
 
 RECOUNT_DELAY_MS: Final = 100
-"""What the logs hold is counted so soon after it may have become too much."""
+"""How soon the logs are counted after a limit may have been reached."""
 
 KEPT_PERCENT: Final = 90
-"""How many of `max_producers` are kept when the oldest have to go."""
+"""How many of `max_producers` are kept when the longest idle ones expire."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class SharedRooms:
-    """The rooms that logs take from, and the work that counts what is held."""
+    """The shared limits, and the task that counts their use."""
 
     def __init__(
         self, config: EngineConfig, scheduler: Scheduler, logs: Callable[[], Sequence[Log]]
@@ -41,7 +41,7 @@ class SharedRooms:
         )
 
     def count(self) -> None:
-        """Count what is held now."""
+        """Count the present use."""
         self._count_segments()
         self._count_producers()
 
@@ -49,12 +49,12 @@ class SharedRooms:
         self.sealed.restock(sum(log.reader.segments_count - 1 for log in self._logs()))
 
     def _count_producers(self) -> None:
-        """Count, and forget the producers that have been idle for longest if there are too many."""
+        """Count the producers; expire the longest idle ones if there are too many."""
         logs, room = self._logs(), self.producers
         excess = sum(log.producers.count for log in logs) - room.limit * KEPT_PERCENT // 100
         if excess > 0:
             idle = sorted(entry.idle for log in logs for entry in log.producers.active())
             for log in logs if idle else ():
                 log.producers.forget_idle(idle[min(excess, len(idle)) - 1])
-            _LOG.warning("%s: forgot the %d producers idle for longest", room.name, excess)
+            _LOG.warning("%s: expired the %d longest idle producers", room.name, excess)
         room.restock(sum(log.producers.count for log in logs))

@@ -1,4 +1,4 @@
-"""A start: what is found is put right on the disk, then every log is opened."""
+"""Startup: repairs the data directories, then opens every log."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from engine.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a start found and opened."""
+    """The topics, logs and leftovers of a start."""
 
     topics: Mapping[str, Topic]
     logs: Mapping[TopicPartition, Log]
     offline: Mapping[TopicPartition, OfflineLog]
     """Logs that could not be opened."""
     deleted: Mapping[str, TopicEntry]
-    """Deleted topics of which a directory that is offline may still have partitions."""
+    """Deleted topics that may still have partitions in an offline directory."""
     leftovers: tuple[Path, ...]
-    """Directories to be removed later; none while one of a half-finished move may be among them."""
+    """Directories to remove later; none while one of them may belong to an unfinished move."""
     moves: Mapping[TopicPartition, tuple[DataDirectory, Path]]
-    """Where partitions are to lie, and the directories of those moves."""
+    """The unfinished moves: target data directory, and directory of the copy."""
 
 
 def start(directories: Directories, *, threads: int, board: ProgressBoard) -> Started:
     """Return the topics and their open logs.
 
-    While a directory is offline nothing is made or removed of which it may have the other half.
+    While a directory is offline, nothing is created or removed that it may also have.
     """
     is_whole = not directories.offline
     stock = directories.take_stock()
     recorded = directories.read_topics()
-    # All copies first: a directory that knows of a partition and not of its topic would adopt it.
+    # First of all: a directory with a partition whose topic is missing in its file would adopt it.
     directories.ensure_topics(recorded)
     topic_ids, offline = _read_topic_ids(directories, stock.live)
     plan = reconcile(recorded, topic_ids)
@@ -55,7 +55,7 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
     unmarked = [log for log in plan.unmarked if log not in offline]
     _make_unmarked(directories, plan.topics, unmarked, stock.live, is_whole=is_whole)
     for directory in directories.online:
-        directory.sync()  # the names that were changed and made above
+        directory.sync()  # the names that were changed or created above
 
     def open_one(job: OpenJob) -> Log:
         directory = directories.of(job.directory)
@@ -79,7 +79,7 @@ def start(directories: Directories, *, threads: int, board: ProgressBoard) -> St
 def _read_topic_ids(
     directories: Directories, live: Mapping[TopicPartition, Path]
 ) -> tuple[dict[TopicPartition, str | None], dict[TopicPartition, OfflineLog]]:
-    """Return the topic id of each partition, and the partitions where it cannot be read."""
+    """Return the topic id of each partition, and the partitions whose id cannot be read."""
     topic_ids: dict[TopicPartition, str | None] = {}
     offline: dict[TopicPartition, OfflineLog] = {}
     for log, path in live.items():
@@ -99,7 +99,7 @@ def _make_unmarked(
     *,
     is_whole: bool,
 ) -> None:
-    """Complete the partitions that a crash left half-made; what is offline is not missing."""
+    """Complete the partitions that a crash left half made; skip those that may be offline."""
     load = Counter(path.parent for path in live.values())
     for log in unmarked:
         if log not in live:

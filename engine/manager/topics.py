@@ -1,10 +1,10 @@
-"""Which topics there are: what our topics file says, reconciled with the directories found.
+"""Decides which topics exist: reconciles the topics file with the partition directories.
 
-For a topic of ours the file is the truth: it is written before the first partition directory is
-made and marks a topic as deleted before the first one goes. So a crash in between leaves either a
-topic whose missing partitions are made at the next start, or a deleted one whose directories are
-then put away. Directories that the file does not know are a broker's: their topics are adopted,
-with unlimited retention, because Kafka's defaults would delete somebody's data at the first pass.
+For tidelog's topics the file is the truth: it is written before the first partition directory is
+created, and marks a deleted topic before the first one is renamed. So after a crash in between the
+next start either creates the missing partitions, or removes the directories of the deleted topic.
+Directories of other topics are a broker's: their topics are adopted, with unlimited retention,
+because Kafka's defaults could delete their data in the first retention pass.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ INTERNAL_PREFIX: Final = "__"
 
 _SIZES_OF_SEGMENTS: Final = ("segment.bytes", "segment.index.bytes", "index.interval.bytes")
 _LARGEST_ENTRY_BYTES: Final = 12
-"""Of an index: that of times."""
+"""The larger index entry: that of the time index."""
 
 Overrides: TypeAlias = Mapping[str, ConfigValue]
-"""Configuration as it comes in, by Kafka's names."""
+"""Configuration as received, by Kafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,16 @@ class Topic:
     name: str
     topic_id: str
     partitions: int
-    """One more than the highest partition; of an adopted topic some below may not be here."""
+    """One more than the highest partition; an adopted topic may lack some below it."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     adopted: bool = False
-    """Whether it was found in a broker's directory; its configuration was never known."""
+    """Whether it was found in a broker's directory, so that its configuration is unknown."""
     was_compacted: bool = False
-    """Whether an earlier configuration or the defaults had it compacted, or a broker may have."""
+    """Whether it may have been compacted: by an earlier configuration, the defaults, or a
+    broker."""
     entry: TopicEntry = field(init=False, repr=False, compare=False)
-    """The topic as the topics file has it. Always the same object: the entries of all topics are
-    written for each change of one."""
+    """The topic's entry in the topics file. Always the same object, so that unchanged entries are
+    not encoded again."""
 
     def __post_init__(self) -> None:
         compacted = self.was_compacted or self._asks_for_compaction
@@ -69,7 +70,7 @@ class Topic:
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether an offset that is missing may have been compacted away, now or ever."""
+        """Whether compaction may have removed offsets, now or earlier."""
         return self.adopted or self.was_compacted or self._asks_for_compaction
 
     @property
@@ -77,25 +78,25 @@ class Topic:
         return "compact" in self.overrides.get("cleanup.policy", "")
 
     def under(self, defaults: Mapping[str, str]) -> Self:
-        """Return the topic as it is to be recorded: if the defaults have it compacted, with that.
+        """Return the topic to record: marked as compacted if the defaults compact it.
 
-        They may be others at the next start, and offsets that are missing would look lost.
+        The defaults may differ at the next start, and missing offsets would then look lost.
         """
         policy = {} if self.adopted else {"cleanup.policy": defaults.get("cleanup.policy", "")}
         is_compacted = "compact" in {**policy, **self.overrides}.get("cleanup.policy", "").lower()
         return replace(self, was_compacted=self.was_compacted or is_compacted)
 
     def is_gapless(self, config: LogConfig) -> bool:
-        """Whether every offset was there in logs of this configuration, unless noted."""
+        """Whether logs of this configuration have no gaps other than recorded ones."""
         return not (self.may_have_gaps or config.is_compacted)
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is a broker's own: kept and served, but not listed."""
+        """Whether it is a broker's internal topic: served, but not listed."""
         return self.name.startswith(INTERNAL_PREFIX)
 
     def log_config(self, defaults: Mapping[str, str]) -> LogConfig:
-        """Return what the topic's logs work with: its overrides over those of every topic."""
+        """Return the configuration of the topic's logs: its overrides over the defaults."""
         adopted = ADOPTED_DEFAULTS if self.adopted else {}
         return LogConfig.of({**defaults, **adopted, **self.overrides})
 
@@ -106,14 +107,14 @@ class Topic:
 
 
 def new_topic_id() -> str:
-    """Return an id that no topic has had; like Kafka's, it never begins with a dash."""
+    """Return a new topic id; like Kafka's, it never begins with a dash."""
     while (topic_id := format_topic_id(uuid.uuid4().bytes)).startswith("-"):
         pass
     return topic_id
 
 
 def ensure_valid_name(name: str, *, internal: bool = False) -> None:
-    """Raise InvalidTopicName unless the name may be given to a topic, or to an internal one."""
+    """Raise InvalidTopicName unless the name is legal for a topic, internal or not."""
     if not is_valid_topic_name(name):
         raise InvalidTopicName(
             f"{name!r} is not a topic name: 1 to {MAX_TOPIC_LENGTH} of letters, digits, '.', '_' "
@@ -122,16 +123,16 @@ def ensure_valid_name(name: str, *, internal: bool = False) -> None:
         )
     if name.startswith(INTERNAL_PREFIX) and not internal:
         raise InvalidTopicName(
-            f"{name!r} begins with {INTERNAL_PREFIX!r}, which is kept for a broker's own topics",
+            f"{name!r} begins with {INTERNAL_PREFIX!r}, which is reserved for internal topics",
             topic=name,
         )
 
 
 def ensure_may_be_changed(topic: Topic, *, internal: bool = False) -> None:
-    """Raise PolicyViolation for a broker's own topic, unless those are meant."""
+    """Raise PolicyViolation for a broker's internal topic, unless `internal` is given."""
     if topic.is_internal and not internal:
         raise PolicyViolation(
-            f"{topic.name} belongs to the broker that wrote this directory and is not changed",
+            f"{topic.name} belongs to the broker that wrote this directory and cannot be changed",
             topic=topic.name,
         )
 
@@ -144,7 +145,7 @@ def merged(overrides: Mapping[str, str], changes: Overrides) -> dict[str, str]:
 
 
 def ensure_same(existing: Topic, wanted: Topic) -> Topic:
-    """Return the topic that exists; TopicConflict unless it is as it was wanted."""
+    """Return the existing topic; TopicConflict if it differs from the wanted one."""
     if existing.partitions == wanted.partitions and existing.overrides == wanted.overrides:
         return existing
     raise TopicConflict(
@@ -157,9 +158,9 @@ def ensure_same(existing: Topic, wanted: Topic) -> Topic:
 
 
 def legal_config(topic: Topic, config: EngineConfig, before: Topic | None = None) -> LogConfig:
-    """Return what the topic's logs would work with; raise if the topic may not be like that.
+    """Return the configuration of the topic's logs; raise if a limit forbids it.
 
-    What it was `before` it may stay, whatever the limits are by now.
+    Values that the topic had `before` are allowed, even beyond a limit.
     """
     limit = config.max_partitions_per_topic
     if not 1 <= topic.partitions <= limit:
@@ -185,30 +186,31 @@ def _ensure_large_segments(config: LogConfig, min_bytes: int) -> None:
     ):
         if value < min_bytes:
             raise PolicyViolation(
-                f"{what}: {value} in a segment, and min_segment_bytes is {min_bytes}",
+                f"{what}: {value} for a segment, below min_segment_bytes, {min_bytes}",
                 limit="min_segment_bytes",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a start has to do before it can open the logs."""
+    """The work of a start before it can open the logs."""
 
     topics: Mapping[str, Topic]
     unmarked: tuple[TopicPartition, ...]
-    """Partitions of our topics without a directory, or whose directory has no topic id: a crash
-    came before they were made, or half-way."""
+    """Partitions of known topics without a directory, or whose directory has no topic id, because
+    of a crash."""
     leftovers: tuple[TopicPartition, ...]
-    """Directories of topics that were being deleted when a crash came."""
+    """Directories of topics whose deletion a crash interrupted."""
 
 
 def reconcile(
     recorded: Mapping[str, TopicEntry], found: Mapping[TopicPartition, str | None]
 ) -> Reconciled:
-    """Decide which topics there are.
+    """Decide which topics exist.
 
-    `recorded` is what the topics file says, `found` the topic ids in the partition directories,
-    None where there is none. Raises InconsistentTopicId if directories of one topic disagree.
+    `recorded` is the content of the topics file, `found` the topic ids in the partition
+    directories, None where it is missing. Raises InconsistentTopicId if directories of one topic
+    disagree.
     """
     deleted = {name: entry.id for name, entry in recorded.items() if entry.deleted}
     leftovers = {
@@ -244,16 +246,16 @@ def _by_topic(
 def _reconcile_topic(
     name: str, recorded: Topic | None, directories: Mapping[TopicPartition, str | None]
 ) -> Topic:
-    """Return the topic as its directories and, if there is one, its record have it."""
+    """Return the topic according to its directories and, if any, its record."""
     topic_id = _common_id(directories)
     partitions = 1 + max(log.partition for log in directories)
     if recorded is None:
         _LOG.info("adopting topic %s with %d partition directories", name, len(directories))
         return Topic(name, topic_id or new_topic_id(), partitions, adopted=True)
     if topic_id is not None and topic_id != recorded.topic_id:
-        # A broker served the directories meanwhile and knows the topic by its own id. It may have
-        # compacted the logs: offsets that are missing are no proof of a lost tail any more.
-        _LOG.warning("topic %s has id %s now, was %s", name, topic_id, recorded.topic_id)
+        # A broker served the directories meanwhile, under its own topic id. It may have compacted
+        # the logs, so missing offsets no longer prove a lost tail.
+        _LOG.warning("topic %s now has id %s; it had %s", name, topic_id, recorded.topic_id)
         recorded = replace(recorded, topic_id=topic_id, was_compacted=True)
     return replace(recorded, partitions=max(partitions, recorded.partitions))
 
@@ -262,7 +264,7 @@ def _common_id(directories: Mapping[TopicPartition, str | None]) -> str | None:
     ids = {topic_id: str(log) for log, topic_id in directories.items() if topic_id is not None}
     if len(ids) > 1:
         raise InconsistentTopicId(
-            "directories of one topic carry different topic ids: "
+            "directories of one topic have different topic ids: "
             + ", ".join(f"{directory} {topic_id}" for topic_id, directory in ids.items())
             + "; move those that do not belong here out of the data directory",
             directories=sorted(ids.values()),

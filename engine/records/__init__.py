@@ -1,5 +1,5 @@
-"""The codec of record batches: bytes in, values out, no IO and no state.
+"""The codec of record batches: bytes to values and back, without I/O or state.
 
 Read `header` first: it is the format. `batch` looks at one batch in place, `scan` walks many,
-`check` judges what a client sent, `builder` makes new ones, `control` knows transaction markers.
+`check` validates a client's batch, `builder` makes new ones, `control` has transaction markers.
 """

@@ -1,10 +1,9 @@
 """One record batch, read and stamped in place; Kafka's `DefaultRecordBatch`.
 
-Messages of magic 0 and 1 are batches too, to be read and not to be stamped.
+Messages of magic 0 and 1 are batches too, but can only be read.
 
-What a leader changes in a batch it accepts are a few header fields. Base offset and leader epoch
-are outside the checksum, so stamping them costs two stores; timestamp type and maximum are inside
-it.
+A leader changes a few header fields of a batch that it accepts. The checksum does not cover base
+offset and leader epoch, so stamping them is cheap; it does cover timestamp type and maximum.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ _KNOWN_ATTRIBUTES: Final = 0x7F
 
 
 class BatchView:
-    """One complete batch in a buffer that somebody else owns; nothing is copied until asked for.
+    """A view of one complete batch in the caller's buffer; copies nothing by itself.
 
     Raises `CorruptBatch` if the buffer ends before the batch does, or as `parse_header`. The header
-    is the one at the time of construction: stamps made later show in the bytes only.
+    is parsed at construction: later stamps only change the bytes.
     """
 
     __slots__ = ("buffer", "header")
 
     header: BatchHeader
     buffer: memoryview
-    """Exactly this batch."""
+    """The bytes of this batch only."""
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
         self.header = parse_header(buffer, position)
@@ -71,11 +70,11 @@ class BatchView:
 
     @property
     def payload(self) -> memoryview:
-        """What follows a header of magic 2: the records, compressed if there is a codec."""
+        """The bytes after a header of magic 2: the records, compressed if the batch has a codec."""
         return self.buffer[HEADER_BYTES:]
 
     def ensure_intact(self) -> None:
-        """Raise `CorruptBatch` unless the checksum stored is the checksum computed."""
+        """Raise `CorruptBatch` unless the stored checksum is correct."""
         if self.header.magic == MAGIC_2:
             computed = crc32c(self.buffer[ATTRIBUTES_POSITION:])
         else:
@@ -94,15 +93,14 @@ class BatchView:
     ) -> BatchHeader:
         """Return the header with its true base offset and count, in any format.
 
-        Only a compressed message of magic 0 or 1 has to be decompressed for that. Raises as
-        `records`.
+        Only compressed messages of magic 0 or 1 are decompressed for that. Raises as `records`.
         """
         if self.header.magic == MAGIC_2:
             return self.header
         return complete_header(self.buffer, self.header, limit_bytes)
 
     def content_bound(self, limit_bytes: int) -> int:
-        """Return the most bytes that decoding it can yield, at most `limit_bytes` of a codec."""
+        """Return an upper bound of the decoded bytes; at most `limit_bytes` if it has a codec."""
         codec = self.header.codec
         if codec is Codec.NONE:
             return self.header.size_bytes
@@ -116,15 +114,15 @@ class BatchView:
         limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
         budget: DecodeBudget | None = None,
     ) -> memoryview:
-        """Return the record stream, never more than `limit_bytes`; without a codec it is a view.
+        """Return the record stream, at most `limit_bytes`; without a codec it is a view.
 
         Raises `CorruptBatch` for damage, `TooLarge` beyond the limit and `DecodeBudgetSpent` beyond
-        the budget, having allocated no more; `UnsupportedMagic` before magic 2, where records are
-        no stream of their own.
+        the budget, without allocating more; `UnsupportedMagic` below magic 2, which has no record
+        stream.
         """
         if self.header.magic != MAGIC_2:
             magic = self.header.magic
-            raise UnsupportedMagic(f"a batch of magic {magic} has no such records", magic=magic)
+            raise UnsupportedMagic(f"a batch of magic {magic} has no record stream", magic=magic)
         codec = self.header.codec
         if codec is Codec.NONE:
             return self.payload
@@ -133,10 +131,10 @@ class BatchView:
     def compiled_records(
         self, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES
     ) -> Iterator[CompiledRecord]:
-        """Yield the records as the compiled codec makes them, for code that handles millions.
+        """Yield the records of the compiled codec, for code that handles millions.
 
-        Their attributes are those of `Record`. Wrong content raises one of `DECODING_ERRORS`, or
-        passes where `check` would not let it: this is for batches checked on their way in. Raises
+        Their attributes are those of `Record`. Malformed content raises one of `DECODING_ERRORS`,
+        or is decoded although `check` would refuse it: use it for batches that were checked. Raises
         as `uncompressed`.
         """
         if self.header.records_count == 0:
@@ -150,10 +148,10 @@ class BatchView:
         limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
         budget: DecodeBudget | None = None,
     ) -> Iterator[Record]:
-        """Yield the records one by one, those of a control batch too.
+        """Yield the records one by one, also of a control batch.
 
-        Raises `InvalidRecord` where the content is not what the header says or no record can be
-        read, as Kafka's reader would; otherwise as `uncompressed`, before the first record.
+        Raises `InvalidRecord` where the content contradicts the header or a record is malformed, as
+        Kafka's reader does; otherwise as `uncompressed`, before the first record.
         """
         if self.header.magic != MAGIC_2:
             yield from message_records(self.buffer, self.header, limit_bytes, budget)
@@ -169,7 +167,7 @@ class BatchView:
                 )
                 yielded += 1
         except DECODING_ERRORS:
-            pass  # ask the referee, who either goes on from here or says what is wrong
+            pass  # the plain decoder continues from here, or says what is wrong
         else:
             return
         for index, strict in enumerate(decode_records(payload, self.header)):
@@ -180,7 +178,7 @@ class BatchView:
 def stamp_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Stamp both fields that every append stamps, in one store; the length between them stays."""
+    """Stamp base offset and leader epoch in one store; the length between them stays."""
     _, length, _ = OFFSET_LENGTH_EPOCH.unpack_from(buffer, position)
     OFFSET_LENGTH_EPOCH.pack_into(buffer, position, base_offset, length, leader_epoch)
 
@@ -191,11 +189,11 @@ def stamp_max_timestamp(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> None:
-    """Give the batch its timestamp type and maximum, and a new checksum if that changes anything.
+    """Set timestamp type and maximum of the batch, and its checksum if they changed.
 
-    With `LOG_APPEND_TIME` the maximum becomes the time of every record. The base timestamp and the
-    deltas stay, and so does a compressed payload. As Kafka's `setMaxTimestamp`, attribute bits that
-    have no meaning are dropped when the attributes are written again.
+    With `LOG_APPEND_TIME` the maximum is the time of every record. Base timestamp, deltas and a
+    compressed payload stay as they are. Like Kafka's `setMaxTimestamp`, it clears undefined
+    attribute bits when it writes the attributes.
     """
     header = parse_header(buffer, position)
     if header.timestamp_type is timestamp_type and header.max_timestamp == max_timestamp:

@@ -1,8 +1,8 @@
 """How much decoding one request may cause: bytes of content, and processor time.
 
-A few bytes can decode to gigabytes and keep a thread busy for minutes. Code that decodes on behalf
-of a request takes the bytes from that request's budget, and between two pieces of work it checks
-the time and whether the client still waits.
+A few bytes can decode to gigabytes and keep a thread busy for minutes. Code that decodes for a
+request takes the bytes from the request's budget, and regularly checks the time and whether the
+client still waits.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from engine.errors import DecodeBudgetSpent
 T = TypeVar("T")
 
 Hold: TypeAlias = Callable[[int], AbstractContextManager[None]]
-"""Blocks until so many bytes of memory are free, and holds them until the context ends."""
+"""Blocks until that many bytes of memory are free, and reserves them until the context ends."""
 
 DECODER_COPIES: Final = 3
-"""How often decoding may hold the content of a batch: a record may be all of it, in the decoder's
-window, in a buffer, and alone."""
+"""How many copies of a batch's content decoding may need: in the decoder's window, in a buffer, and
+as one record."""
 
 CHECK_EVERY: Final = 1024
-"""Loops over blocks and frames, of about a microsecond each, check the budget this often."""
+"""How often loops over blocks and frames, of about a microsecond each, check the budget."""
 
 
 class DecodeLimits(NamedTuple):
-    """The limits of one request, under the names that its error gives."""
+    """The limits of one request, under the names in its error."""
 
     max_decoded_bytes: int
     max_decode_cpu_ms: int
 
 
 def always_wanted() -> None:
-    """Raise nothing: the work goes on to its end."""
+    """Never end the work early."""
 
 
 def hold_nothing(size_bytes: int) -> AbstractContextManager[None]:  # noqa: ARG001 - one signature
-    """Set no bound to memory."""
+    """Reserve no memory."""
     return nullcontext()
 
 
 class DecodeBudget:
-    """What is left of one request's limits. One thread uses it at a time.
+    """The rest of one request's limits. Used by one thread at a time.
 
-    An append may not exceed it: `take` and `check` raise `DecodeBudgetSpent`. A read ends its
-    answer where it is spent. All methods raise whatever `ensure_wanted` raises.
+    For an append, `take` and `check` raise `DecodeBudgetSpent`. A read ends its response when the
+    budget is spent. All methods raise what `ensure_wanted` raises.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class DecodeBudget:
         self, limits: DecodeLimits, *, cpu_ns: Callable[[], int] = time.thread_time_ns
     ) -> None:
         self.left_bytes = limits.max_decoded_bytes
-        """How many more bytes of content may be decoded."""
+        """The bytes of content that may still be decoded."""
         self._limits = limits
         self._cpu_ns = cpu_ns
         self._ensure_wanted = always_wanted
@@ -78,10 +78,10 @@ class DecodeBudget:
         ensure_wanted: Callable[[], None] = always_wanted,
         hold: Hold = hold_nothing,
     ) -> T:
-        """Do a part of the request's work on this thread, whose processor time counts from now on.
+        """Run a part of the request's work on this thread and count its processor time.
 
-        Once the result is not needed any more, `ensure_wanted` raises to end the work. `hold` is
-        what `decoding` does.
+        `ensure_wanted` raises to end the work when the result is no longer needed. `hold`
+        implements `decoding`.
         """
         self._ensure_wanted = ensure_wanted
         self._hold = hold
@@ -89,14 +89,14 @@ class DecodeBudget:
         try:
             return work()
         finally:
-            self._ensure_wanted = always_wanted  # what it refers to may refer to the budget
+            self._ensure_wanted = always_wanted  # breaks a reference cycle
 
     def decoding(self, content_bytes: int) -> AbstractContextManager[None]:
-        """Hold the memory to decode a batch of at most so many bytes, until the context ends."""
+        """Reserve the memory to decode at most `content_bytes`, until the context ends."""
         return self._hold(DECODER_COPIES * content_bytes)
 
     def spend(self, size_bytes: int) -> None:
-        """Count bytes that were decoded, and the time so far."""
+        """Count decoded bytes and the processor time so far."""
         self._ensure_wanted()
         self.left_bytes -= size_bytes
         now_ns = self._cpu_ns()
@@ -105,7 +105,7 @@ class DecodeBudget:
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether the processor time counted so far is more than it may be."""
+        """Whether the counted processor time exceeds the limit."""
         return self._spent_ns > self._limits.max_decode_cpu_ms * 1_000_000
 
     @property
@@ -114,7 +114,7 @@ class DecodeBudget:
         return self.left_bytes <= 0 or self.is_out_of_time
 
     def take(self, size_bytes: int) -> None:
-        """Do what `spend` does; raise if the request does not have so many bytes or the time."""
+        """As `spend`; raise if the budget does not have that many bytes or the time."""
         if size_bytes > self.left_bytes:
             raise self.bytes_spent()
         self.spend(size_bytes)
@@ -128,11 +128,11 @@ class DecodeBudget:
             )
 
     def check(self) -> None:
-        """Raise if the time is used up, or the result is not needed any more."""
+        """Raise if the time is used up or the result is no longer needed."""
         self.take(0)
 
     def bytes_spent(self) -> DecodeBudgetSpent:
-        """Return the error for content that does not fit into what is left."""
+        """Return the error for content that exceeds the rest of the budget."""
         limit_bytes = self._limits.max_decoded_bytes
         return DecodeBudgetSpent(
             f"the content decodes to more than max_decoded_bytes ({limit_bytes} bytes); "

@@ -1,9 +1,8 @@
 """Records to batches of magic 2; Kafka's `MemoryRecordsBuilder`.
 
-`build_batch` is the fast path for records that are new, faster yet if they come in columns.
-`encode_batch` writes records under a header that is given, delete horizon, control bit and gaps
-between offsets included, which is what compaction and markers need. `recompress_batch` changes
-nothing but the codec.
+`build_batch` is the fast path for new records; columns are faster still. `encode_batch` writes
+records under a given header, including delete horizon, control bit and offset gaps, for compaction
+and markers. `recompress_batch` changes only the codec.
 """
 
 from __future__ import annotations
@@ -40,16 +39,17 @@ from engine.types import (
 )
 
 NewRecord: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
-"""A record that has no offset yet: timestamp in ms or -1, key, value, headers."""
+"""A record without an offset: timestamp in ms or -1, key, value, headers."""
 
 HeaderList: TypeAlias = list[tuple[str, bytes | None]]
 """The headers of a record as the compiled builder takes them."""
 
 
 class RecordColumns:
-    """One new record or more, each with a time: a column for every field.
+    """At least one new record, all with a time, as a column for every field.
 
-    A column of headers has one list for each record; records may share a list. None: no headers.
+    The column of headers has a list for each record; records may share a list. None means no
+    headers.
     """
 
     __slots__ = ("headers", "keys", "timestamps", "values")
@@ -68,7 +68,7 @@ class RecordColumns:
 
     @classmethod
     def of(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
-        """Return the records of all of them, one after the other."""
+        """Return the records of all parts, in order."""
         headers: list[HeaderList] | None = None
         if any(part.headers is not None for part in parts):
             headers = [*chain.from_iterable([part.headers or [[]] * len(part) for part in parts])]
@@ -102,11 +102,11 @@ def build_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytearray:
-    """Return one batch of the records at consecutive offsets; no bytes at all for no records.
+    """Return one batch of the records at consecutive offsets; empty bytes for no records.
 
-    The first record's timestamp becomes the base, the greatest the maximum. Raises
-    `InvalidRequestValue` for a negative timestamp other than -1, for more bytes than 31 bits can
-    count, and for producer fields that contradict each other, as Kafka's builder does at its close.
+    The first record's timestamp is the base, the largest the maximum. Raises `InvalidRequestValue`
+    for a negative timestamp other than -1, for 2**31 bytes or more, and for inconsistent producer
+    fields, as Kafka's builder does on close.
     """
     if is_transactional and producer_id == NO_PRODUCER_ID:
         raise InvalidRequestValue("a transactional batch needs a producer id")
@@ -120,7 +120,7 @@ def build_batch(
         first = next(remaining, None)
         if first is None:
             return bytearray()
-        if first[0] == NO_TIMESTAMP:  # which the compiled builder takes for "no record yet"
+        if first[0] == NO_TIMESTAMP:  # the compiled builder reads it as "no record yet"
             batch = _build_untimed(builder, [first, *remaining])
         else:
             batch = _build_all(builder, chain((first,), remaining))
@@ -140,10 +140,10 @@ def build_batch(
 def encode_batch(
     header: BatchHeader, records: Iterable[Record], *, level: int | None = None
 ) -> bytearray:
-    """Return a batch of exactly these records under a header like the one given.
+    """Return a batch of exactly these records, with a header like the given one.
 
-    Length, checksum and count are computed; every other field stays as it is, so that offsets may
-    have gaps and times are written relative to the base timestamp whatever it means. Raises
+    Length, checksum and count are computed; every other field stays. So offsets may have gaps, and
+    times are relative to the base timestamp, even if that is a delete horizon. Raises
     `InvalidRequestValue` if the offsets do not ascend within the header's range.
     """
     parts = []
@@ -174,7 +174,7 @@ def recompress_batch(
     level: int | None = None,
     limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
 ) -> bytearray:
-    """Return the same batch with its records under another codec, or another level of the same.
+    """Return the same batch with another codec or compression level.
 
     Raises as `BatchView.uncompressed`.
     """
@@ -184,7 +184,7 @@ def recompress_batch(
 
 
 def _build_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> bytearray:
-    """Encode the records one after the other; this loop is what building a batch costs."""
+    """Encode the records one by one; this loop dominates the cost of building a batch."""
     append = builder.append
     for delta, (timestamp, key, value, headers) in enumerate(records):
         if timestamp < NO_TIMESTAMP:
@@ -195,7 +195,7 @@ def _build_all(builder: CompiledBuilder, records: Iterable[NewRecord]) -> bytear
 
 
 def _build_columns(builder: CompiledBuilder, records: RecordColumns) -> bytearray:
-    """Encode the records without a line of Python for each, which would take half as long again."""
+    """Encode the records without a Python loop, which would take half as long again."""
     columns = (records.timestamps, records.keys, records.values)
     headers: Iterable[HeaderList] = repeat([]) if records.headers is None else records.headers
     deque(map(builder.append, count(), *columns, headers), maxlen=0)
@@ -204,7 +204,7 @@ def _build_columns(builder: CompiledBuilder, records: RecordColumns) -> bytearra
 
 
 def _build_untimed(builder: CompiledBuilder, records: Sequence[NewRecord]) -> bytearray:
-    """Encode records of which the first has no timestamp: all deltas count from -1."""
+    """Encode records whose first timestamp is missing: all deltas are relative to -1."""
     header = parse_header(_build_all(builder, records))
     max_timestamp = max(timestamp for timestamp, *_ in records)
     return encode_batch(
@@ -221,7 +221,7 @@ def _to_bytes(content: Buffer | None) -> bytes | None:
 
 
 def _assemble(header: BatchHeader, payload: Buffer) -> bytearray:
-    """Return header and payload as one batch, with the length and the checksum that they have."""
+    """Return header and payload as one batch, with the correct length and checksum."""
     size_bytes = HEADER_BYTES + len(payload)
     _ensure_size(size_bytes)
     batch = bytearray(size_bytes)
@@ -232,6 +232,6 @@ def _assemble(header: BatchHeader, payload: Buffer) -> bytearray:
 
 
 def _ensure_size(size_bytes: int) -> None:
-    """Raise unless the length field can say how long the batch is."""
+    """Raise if the size does not fit into the length field."""
     if size_bytes - LOG_OVERHEAD_BYTES > INT32_MAX:
         raise InvalidRequestValue(f"{size_bytes} bytes are too many for one batch")

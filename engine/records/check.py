@@ -1,14 +1,13 @@
-"""The one walk over a client's batch, which says whether its content is what readers expect.
+"""Checks the content of a client's batch, once, before it is appended.
 
-A right checksum says that the bytes are those the client sent, not that they make sense. What
-passes here can be read by any Kafka reader. It happens once, outside every lock; nothing is kept or
+A correct checksum proves that the bytes are those the client sent, not that they are valid. Any
+Kafka reader can read a batch that passes this check. It runs outside every lock; nothing is kept or
 re-encoded.
 
-The proof is fast and the diagnosis slow. The proof decodes the records with the compiled codec and
-adds up what they would take if they were encoded again: no encoding is shorter than that one, so
-if the sum is the size of what came, then every number has the form a writer gives it. Whatever
-cannot be proved like this, right or wrong, is walked by the plain decoder, which knows what Kafka's
-reader accepts and names every fault.
+The proof is fast, the diagnosis slow. The proof decodes the records with the compiled codec and
+adds up the size of their shortest encoding: if the sum equals the size of the payload, every number
+is encoded as a writer would encode it. All other batches, valid or not, are decoded in plain
+Python, which accepts what Kafka's reader accepts and names every fault.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from engine.records.varint import decode_varint
 from engine.types import INT64_MAX, NO_TIMESTAMP
 
 MAX_REPORTED_ERRORS: Final = 100
-"""How many faulty records of one batch are listed; the first ones say enough."""
+"""How many faulty records of one batch an error lists."""
 
 MAX_HEADERS: Final = 512 * 1024
-"""How many headers one record may have: each is 2 bytes at least, and some 80 in memory."""
+"""How many headers one record may have: each takes at least 2 bytes, and some 80 in memory."""
 
-assert PART_BYTES >= 2 * MAX_HEADERS, "a part of several records cannot have more headers"
+assert PART_BYTES >= 2 * MAX_HEADERS, "a part with several records cannot exceed the limit"
 
 
 class TimestampBounds(NamedTuple):
@@ -51,13 +50,13 @@ class TimestampBounds(NamedTuple):
 
     @classmethod
     def around(cls, now_ms: int, *, before_max_ms: int, after_max_ms: int) -> TimestampBounds:
-        """Return the bounds that `message.timestamp.before.max.ms` and `.after.` give now."""
+        """Return the bounds that `message.timestamp.before.max.ms` and `.after.max.ms` set."""
         return cls(now_ms - before_max_ms, now_ms + after_max_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One thing that is wrong with one record."""
+    """One fault of one record."""
 
     index: int
     field: str
@@ -73,7 +72,7 @@ _UNBOUNDED: Final = TimestampBounds(-INT64_MAX - 1, INT64_MAX)
 
 
 class _Rules(NamedTuple):
-    """What the topic asks of a record's content."""
+    """The topic's requirements for a record."""
 
     requires_keys: bool
     bounds: TimestampBounds | None
@@ -81,7 +80,7 @@ class _Rules(NamedTuple):
     def faults_of(
         self, index: int, record: Record, timestamp_type: TimestampType
     ) -> Iterator[_Fault]:
-        """Yield what is wrong with a record whose offset is still a delta."""
+        """Yield the faults of a record whose offset is still a delta."""
         if record.offset != index:
             detail = f"offset delta {record.offset} instead of {index}"
             yield _Fault(index, "offset", ErrorCode.INVALID_RECORD, detail)
@@ -102,11 +101,11 @@ class _Rules(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRecords:
-    """What the walk over a right batch found; its record offsets are 0 to `count` - 1."""
+    """The result for a valid batch; its record offsets are 0 to `count` - 1."""
 
     count: int
     max_timestamp: int
-    """The greatest record timestamp in ms, whatever the header claims; -1 if no record has one."""
+    """The largest record timestamp in ms, independent of the header; -1 if no record has one."""
 
 
 def check_records(
@@ -117,15 +116,15 @@ def check_records(
     limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
     budget: DecodeBudget | None = None,
 ) -> CheckedRecords:
-    """Return what a client's batch holds, or raise what is wrong with it; the batch is not changed.
+    """Check a client's batch and raise if it is invalid; the batch is not changed.
 
     `timestamp_bounds` is None for a topic with log-append time, where record times do not matter.
-    As in Kafka's `LogValidator`, a record without a timestamp is within any bounds, and a batch
-    that already claims log-append time may bring no such record, and none at all to such a topic.
+    As in Kafka's `LogValidator`, a record without a timestamp is within any bounds. A batch that
+    claims log-append time is refused if it has such a record, or if the topic has log-append time.
 
-    Raises `InvalidTimestamp` if a time is at fault, otherwise `InvalidRecord`, each with the
-    records concerned in `errors`; `CorruptBatch`, `UnsupportedCompression` and `TooLarge` as
-    `BatchView.uncompressed`; `DecodeBudgetSpent`. The checksum is not looked at.
+    Raises `InvalidTimestamp` if a timestamp is out of bounds, otherwise `InvalidRecord`, both with
+    the records concerned in `errors`; `CorruptBatch`, `UnsupportedCompression` and `TooLarge` as
+    `BatchView.uncompressed`; `DecodeBudgetSpent`. The checksum is not verified.
     """
     header = batch.header
     if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
@@ -143,11 +142,10 @@ def check_records(
 
 
 def _split(payload: memoryview, records_count: int) -> list[Part]:
-    """Return the records in parts that cannot hold too many headers; nothing if that fails.
+    """Return the records in parts that cannot hold too many headers; an empty list on failure.
 
-    The compiled codec makes the headers before it looks at a record's length. A part of several
-    records is too short for many of them; a larger record is refused here if it claims more than a
-    record may have.
+    The compiled codec creates the headers before it checks a record's length. A part with several
+    records is too short for many headers; a larger record that claims too many is refused.
     """
     if len(payload) <= PART_BYTES:
         return [Part(payload, records_count)]
@@ -159,14 +157,14 @@ def _split(payload: memoryview, records_count: int) -> list[Part]:
     index = 0
     for part, headers_count in zip(parts, claims, strict=True):
         if headers_count > MAX_HEADERS:
-            detail = f"{headers_count} headers are more than {MAX_HEADERS}"
+            detail = f"{headers_count} headers exceed the limit of {MAX_HEADERS}"
             _refuse([_Fault(index, "headers", ErrorCode.INVALID_RECORD, detail)])
         index += part.records_count
     return parts if all(part.is_bounded for part in parts) else []
 
 
 def _claimed_headers(part: Part) -> int:
-    """Return how many headers a part claims that is one large record; else 0."""
+    """Return how many headers a large single record claims; 0 for other parts."""
     if len(part.payload) <= PART_BYTES or not part.is_bounded:
         return 0
     _, start = decode_varint(part.payload, 0)
@@ -176,7 +174,7 @@ def _claimed_headers(part: Part) -> int:
 def _prove(
     batch: BatchView, parts: list[Part], rules: _Rules, budget: DecodeBudget | None
 ) -> int | None:
-    """Return the greatest timestamp if everything is right beyond doubt, else None."""
+    """Return the largest timestamp if all records are proved valid, else None."""
     header = batch.header
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or header.base_timestamp < 0:
         return None
@@ -197,11 +195,11 @@ def _prove(
 
 
 def _prove_part(batch: BatchView, part: Part, first_delta: int, rules: _Rules) -> int | None:
-    """Return the greatest timestamp of a part's records, or None at the first doubt.
+    """Return the largest timestamp of a part's records, or None if one cannot be proved.
 
-    Unless they are of one shape, it is one record at a time, while what it is made of is still in
-    the processor's cache: collecting fields of all records first takes longer, even without a loop
-    in Python.
+    Unless they are uniform, records are proved one at a time, while their fields are in the
+    processor's cache: collecting the fields of all records first is slower, even without a Python
+    loop.
     """
     header = batch.header
     requires_keys = rules.requires_keys
@@ -237,7 +235,7 @@ def _prove_part(batch: BatchView, part: Part, first_delta: int, rules: _Rules) -
 def _diagnose(
     header: BatchHeader, payload: memoryview, rules: _Rules, budget: DecodeBudget | None
 ) -> int:
-    """Return the greatest timestamp if every record is right, else raise with all that are not."""
+    """Return the largest timestamp if every record is valid, else raise with the faulty ones."""
     faults: list[_Fault] = []
     max_timestamp = NO_TIMESTAMP
     position = 0
@@ -248,7 +246,7 @@ def _diagnose(
             delta, position = decode_record(payload, position)
         except InvalidRecord as error:
             faults.append(_Fault(index, "record", ErrorCode.INVALID_RECORD, str(error)))
-            break  # where the next record starts is not known
+            break  # the start of the next record is unknown
         record = delta._replace(timestamp=absolute_timestamp(header, delta.timestamp))
         faults += rules.faults_of(index, record, header.timestamp_type)
         max_timestamp = max(max_timestamp, record.timestamp)
@@ -266,7 +264,7 @@ def _diagnose(
 
 
 def _refuse(faults: list[_Fault]) -> NoReturn:
-    """Raise for the faults: a timestamp among them decides the kind, as in Kafka."""
+    """Raise for the faults; InvalidTimestamp if a timestamp is among them, as in Kafka."""
     errors = [fault.as_error() for fault in faults[:MAX_REPORTED_ERRORS]]
     message = f"record {faults[0].index}: {faults[0].detail}"
     if any(fault.code is ErrorCode.INVALID_TIMESTAMP for fault in faults):

@@ -1,6 +1,6 @@
-"""The records of a batch in chunks, decoded only as far as they are asked for.
+"""Decodes the records of a batch in chunks, on demand.
 
-The compiled codec makes them. Where it fails the codec in Python goes on, or says what is wrong.
+The compiled codec decodes them. Where it fails, the Python decoder continues or says what is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.types import Buffer
 Records: TypeAlias = Sequence[CompiledRecord | Record]
 
 CHUNK_RECORDS: Final = 128
-"""Enough to share what a call costs, few enough to stay in the processor's cache."""
+"""Enough to amortize a call, few enough to stay in the processor's cache."""
 
 
 def records_of(
@@ -41,17 +41,17 @@ def records_of(
 
 
 def part_chunks(batch: BatchView, part: Part) -> Iterator[Records]:
-    """Return the records of a part; the compiled codec works on a copy, so only of a small one."""
+    """Yield the records of a part; only a small one, because the compiled codec needs a copy."""
     if len(part.payload) <= PART_BYTES:
         return payload_chunks(batch, part.payload, part.records_count)
     return _checked(batch, part.payload, part.records_count)
 
 
 def payload_chunks(batch: BatchView, payload: Buffer, records_count: int) -> Iterator[Records]:
-    """Yield the records that are encoded in the payload, so many of the batch."""
+    """Yield the `records_count` records of a payload."""
     given = 0
     try:
-        # The codec's iterator must not be asked for itself again: hence `chain`.
+        # `chain`, because `iter()` must not be called on the codec's iterator.
         quick = chain(iterate(batch.buffer, payload, records_count) if records_count else ())
         while chunk := list(islice(quick, CHUNK_RECORDS)):
             yield chunk
@@ -63,12 +63,12 @@ def payload_chunks(batch: BatchView, payload: Buffer, records_count: int) -> Ite
 def _checked(
     batch: BatchView, payload: Buffer, records_count: int, given: int = 0
 ) -> Iterator[Records]:
-    """Yield what follows the records that were given, or raise what is wrong with them."""
+    """Yield the records after the `given` ones, or raise what is wrong with them."""
     header = batch.header._replace(records_count=records_count)
     return in_chunks(islice(decode_records(payload, header), given, None))
 
 
 def in_chunks(records: Iterator[Record]) -> Iterator[Records]:
-    """Yield the records, some at a time."""
+    """Yield the records in chunks."""
     while chunk := list(islice(records, CHUNK_RECORDS)):
         yield chunk

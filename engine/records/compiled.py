@@ -1,10 +1,10 @@
 """The compiled record codec of `aiokafka.record`, made safe; the one place that names the library.
 
-It decodes and encodes records several times faster than Python can, but trusts its input more than
-a server may: a number that runs over the end is read past it, lengths are 64 bits wide, header
-names must be UTF-8, and a first timestamp of -1 is taken for none. Hence it only ever sees
-uncompressed bytes in memory that goes on behind them, and whoever uses it asks `record`, the
-referee, before believing or refusing what the two see differently.
+It decodes and encodes records several times faster than Python code, but trusts its input more than
+a server may: it reads a number past the end of the buffer, accepts lengths of 64 bits, requires
+header names in UTF-8, and reads a first timestamp of -1 as missing. So it only gets uncompressed
+bytes in memory with padding after them. Callers must let `record` decide where the two decoders
+differ.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from engine.records.header import (
 from engine.types import INT64_MAX, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
 DECODING_ERRORS: Final = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
-"""What iteration raises on wrong bytes; the memory error is that of a length close to 2**63."""
+"""The errors of iteration over malformed bytes; MemoryError for a length near 2**63."""
 
 _INT32: Final = struct.Struct(">i")
 _FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the low byte of the attributes
 _WITHOUT_CODEC: Final = tuple(bytes([flags & ~CODEC_MASK]) for flags in range(256))
 _PADDING: Final = bytes(64)
-"""Zeros behind the records: they end any number that is read past the end, 20 bytes at most."""
+"""Zeros after the records, which end any number that is read past the end, at most 20 bytes."""
 
 
 SizeOf: TypeAlias = Callable[
@@ -41,7 +41,7 @@ SizeOf: TypeAlias = Callable[
 
 
 class CompiledRecord(Protocol):
-    """What iteration yields: an object with the attributes of `Record`."""
+    """A record of the compiled decoder, with the attributes of `Record`."""
 
     @property
     def offset(self) -> int: ...
@@ -56,7 +56,7 @@ class CompiledRecord(Protocol):
 
 
 class CompiledBuilder(Protocol):
-    """What encodes: records go in one by one, a whole batch of magic 2 comes out."""
+    """The compiled encoder: takes records one by one, builds a batch of magic 2."""
 
     def append(
         self,
@@ -81,12 +81,12 @@ class CompiledBuilder(Protocol):
 
 
 def iterate(batch: Buffer, payload: Buffer, records_count: int) -> Iterator[CompiledRecord]:
-    """Yield so many records from a batch's header and its uncompressed payload, or a part of it.
+    """Yield `records_count` records of a batch, from its uncompressed payload or a part of it.
 
-    Raises one of `DECODING_ERRORS` where the bytes are not as the library wants them, possibly
-    after some records; the last check, for bytes left over, comes with the end of the iteration.
+    Raises one of `DECODING_ERRORS` where the library rejects the bytes, possibly after some
+    records; the check for trailing bytes is made at the end of the iteration.
     """
-    if records_count < 0:  # which the library takes for none
+    if records_count < 0:  # the library reads it as 0
         raise CorruptRecordException(f"{records_count} records")
     image = b"".join(
         (
@@ -103,9 +103,10 @@ def iterate(batch: Buffer, payload: Buffer, records_count: int) -> Iterator[Comp
 
 
 def sizes_from(base_timestamp: int) -> SizeOf:
-    """Return what computes the bytes a record takes, length included, in a batch of that base.
+    """Return a function for the encoded size of a record, length included.
 
-    Its arguments are those of `CompiledBuilder.append`. `base_timestamp` must not be negative.
+    The function takes the arguments of `CompiledBuilder.append`. `base_timestamp`, that of the
+    batch, must not be negative.
     """
     builder = new_builder()
     builder.append(0, base_timestamp, None, None, [])
@@ -118,7 +119,7 @@ def new_builder(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,  # noqa: FBT001, FBT002 - called for every small append
 ) -> CompiledBuilder:
-    """Return a builder of an uncompressed batch, of any size; offsets given to it are deltas."""
+    """Return a builder of an uncompressed batch of any size; it takes offset deltas."""
     builder: CompiledBuilder = default_records.DefaultRecordBatchBuilder(
         MAGIC_2,
         Codec.NONE,

@@ -1,8 +1,8 @@
-"""The codecs of record batches in Kafka's framings, decompression bounded by a limit.
+"""Compresses and decompresses record batches in Kafka's framings, within a limit.
 
-Content decides the size of what is decompressed: 12 KB can hold 400 MB. So nothing here allocates
-more than the caller's limit for a result, a piece or one block of the codec apart. `decompress`
-returns all of it, `decompressed_pieces` yields it in pieces of about a megabyte.
+The compressed size does not bound the content: 12 KB can decompress to 400 MB. So nothing here
+allocates more than the caller's limit, plus one piece or block of the codec. `decompress` returns
+the whole content, `decompressed_pieces` yields pieces of about a megabyte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Return the bytes in the codec's framing; `level` means Kafka's default if None."""
+    """Return the bytes in the codec's framing; a `level` of None is Kafka's default."""
     if codec is Codec.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data, level)
@@ -36,11 +36,11 @@ def decompress(
     checks_lz4_hash: bool = True,
     budget: DecodeBudget | None = None,
 ) -> memoryview:
-    """Return what the bytes hold, at most `limit_bytes`.
+    """Return the decompressed content, at most `limit_bytes`.
 
-    Raises `CorruptBatch` if they are damaged, cut short or followed by others, `TooLarge` beyond
-    the limit, `DecodeBudgetSpent` beyond the budget. Only messages of magic 0 have LZ4 frames whose
-    hash must not be checked.
+    Raises `CorruptBatch` if the data is damaged, incomplete or has trailing bytes, `TooLarge`
+    beyond the limit, `DecodeBudgetSpent` beyond the budget. The hash of an LZ4 frame is only
+    ignored for messages of magic 0.
     """
     bound = limit_bytes if budget is None else min(limit_bytes, budget.left_bytes)
     pieces_of = _PIECES[codec]
@@ -69,10 +69,10 @@ def decompress(
 def decompressed_pieces(
     codec: Codec, data: Buffer, limit_bytes: int, budget: DecodeBudget | None = None
 ) -> Iterator[Buffer]:
-    """Yield what `decompress` returns of the bytes, decoding only as much as is asked for.
+    """Yield the decompressed content in pieces, decoding on demand.
 
-    The budget is told of each piece. Raises as `decompress`, where the fault is met, but for a
-    spent budget.
+    Each piece is counted in the budget, without an error when it is spent. Otherwise raises as
+    `decompress`, at the piece with the fault.
     """
     size_bytes = 0
     for piece in _PIECES[codec](data, limit_bytes):
@@ -85,7 +85,7 @@ def decompressed_pieces(
 
 
 def content_bound(codec: Codec, data: Buffer, limit_bytes: int) -> int:
-    """Return the most that compressed bytes can hold within the limit, without decoding them."""
+    """Return an upper bound of the decompressed size, at most the limit, without decoding."""
     try:
         return min(limit_bytes, _BOUNDS[codec](data, limit_bytes))
     except CorruptBatch:

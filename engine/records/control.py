@@ -1,8 +1,8 @@
-"""Control batches: the markers that end transactions, and the types that are not ours to act on.
+"""Control batches: the markers that end transactions, and types that tidelog ignores.
 
-A control batch carries one record whose key says what it is (int16 version, int16 type). The value
-of an end marker is an int16 version and the epoch of the transaction coordinator, int32. Versions
-above 0 are read as 0. Mirrors Kafka's `ControlRecordType` and `EndTransactionMarker`.
+A control batch has one record, whose key is its type (int16 version, int16 type). The value of an
+end marker is an int16 version and the epoch of the transaction coordinator, int32. Versions above 0
+are read as 0. Mirrors Kafka's `ControlRecordType` and `EndTransactionMarker`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 _VERSION: Final = 0
 
 END_MARKER_BYTES: Final = 78
-"""The size of every marker batch that is written here."""
+"""The size of every marker batch that tidelog writes."""
 
 
 @enum.unique
 class ControlType(enum.IntEnum):
-    """What a control record says; only the first two act on a log's state."""
+    """The type of a control record; only the first two change a log's state."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -41,7 +41,7 @@ class ControlType(enum.IntEnum):
 
 
 class EndMarker(NamedTuple):
-    """The end of a producer's transaction, as its marker tells it."""
+    """The content of a marker: the end of a producer's transaction."""
 
     control_type: ControlType
     coordinator_epoch: int
@@ -54,7 +54,7 @@ class EndMarker(NamedTuple):
 
 
 def parse_control_type(key: Buffer | None) -> ControlType:
-    """Return what a control record's key says; `UNKNOWN` for a type that readers must ignore.
+    """Return the type in a control record's key; `UNKNOWN` for types that readers ignore.
 
     Raises `InvalidRecord` for a key of fewer than 4 bytes or a negative version.
     """
@@ -79,9 +79,9 @@ def parse_coordinator_epoch(value: Buffer | None) -> int:
 
 
 def parse_end_marker(batch: BatchView) -> EndMarker | None:
-    """Return the end of transaction that a control batch tells of, or None if it tells of none.
+    """Return the marker in a control batch, or None if it has none.
 
-    None is the answer for a batch that compaction emptied and for every other control type.
+    A batch that compaction emptied has none, and neither have other control types.
     """
     assert batch.header.is_control, "only control batches hold markers"
     for record in batch.records():
@@ -105,7 +105,7 @@ def build_end_marker(
 ) -> bytearray:
     """Return the batch that commits or aborts a producer's transaction, byte for byte Kafka's."""
     if control_type not in (ControlType.ABORT, ControlType.COMMIT) or producer_id < 0:
-        raise InvalidRequestValue("an end marker commits or aborts, for a producer id")
+        raise InvalidRequestValue("an end marker must commit or abort, and needs a producer id")
     header = BatchHeader(
         base_offset=base_offset,
         length=0,

@@ -1,4 +1,4 @@
-"""The 61 bytes in front of every record batch of magic 2, as a table and as a value.
+"""The 61-byte header of a record batch of magic 2, as a table and as a value.
 
     position  bytes  field               in the checksum
     0         8      base_offset         no: stamped on arrival, kept by compaction
@@ -16,9 +16,9 @@
     57        4      records_count       yes; 0 in a batch that compaction emptied
     61        n      records             yes; one compressed blob if a codec is set
 
-Offset, length and magic stand at the same place in the formats before, so that any batch can be
-framed; their other fields, see `legacy`, are given as those of magic 2. Mirrors Kafka's
-`DefaultRecordBatch`. The prose is in `docs/formats/record-batch.md`.
+Offset, length and magic have the same position in older formats, so that any batch can be framed;
+their other fields, see `legacy`, are converted to those of magic 2. Mirrors Kafka's
+`DefaultRecordBatch`. `docs/formats/record-batch.md` describes the format.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ HEADER: Final = struct.Struct(
     "i"  # records_count
 )
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD_BYTES: Final = 12  # what precedes the bytes that `length` counts
+LOG_OVERHEAD_BYTES: Final = 12  # the bytes that `length` does not count
 MAGIC_2: Final = 2
 MIN_LENGTH: Final = 14  # of any format: Kafka's LegacyRecord.RECORD_OVERHEAD_V0
 MIN_LENGTH_V2: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -92,9 +92,9 @@ _OLD_TIMESTAMP: Final = struct.Struct(">q")  # follows in magic 1
 _OLD_ATTRIBUTES_MASKS: Final = (CODEC_MASK, CODEC_MASK | TIMESTAMP_TYPE_MASK)
 OLD_BODY_POSITIONS: Final = (_OLD_HEADER.size, _OLD_HEADER.size + _OLD_TIMESTAMP.size)
 """Where the key begins in a message of magic 0 and of magic 1."""
-OLD_LENGTHS_BYTES: Final = 8  # of key and value, which every message has
+OLD_LENGTHS_BYTES: Final = 8  # the lengths of key and value, in every message
 UNKNOWN_COUNT: Final = -1
-"""The `records_count` of a compressed message of an old format: only its content tells."""
+"""The `records_count` of a compressed message of magic 0 or 1, which only its content tells."""
 
 assert OLD_BODY_POSITIONS[0] + OLD_LENGTHS_BYTES - LOG_OVERHEAD_BYTES == MIN_LENGTH
 
@@ -116,10 +116,10 @@ class Codec(enum.IntEnum):
 
     @classmethod
     def of_label(cls, label: str) -> Codec:
-        """Return the codec of that name in lower case; raise `UnsupportedCompression` if none."""
+        """Return the codec with that lower-case name; raise `UnsupportedCompression` if unknown."""
         codec = _CODEC_BY_LABEL.get(label)
         if codec is None:
-            raise UnsupportedCompression(f"no codec is called {label!r}", codec=label)
+            raise UnsupportedCompression(f"unknown codec {label!r}", codec=label)
         return codec
 
 
@@ -129,17 +129,17 @@ _CODEC_BY_BITS: Final = tuple(Codec)
 
 @enum.unique
 class TimestampType(enum.IntEnum):
-    """Whose clock a batch's times are from: attribute bit 3."""
+    """The source of a batch's timestamps: attribute bit 3."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The fields of one batch header, field for field as they are stored.
+    """The fields of one batch header, as they are stored.
 
-    One of magic 0 or 1 is framed by one offset: that of the last record, if it is compressed. It is
-    both base and last offset here, until `legacy.complete_header` has looked inside.
+    A message of magic 0 or 1 stores one offset, that of its last record if it is compressed. It is
+    used as base and last offset until `legacy.complete_header` has read the content.
     """
 
     base_offset: int
@@ -211,12 +211,12 @@ assert len(BatchHeader._fields) == len(HEADER.unpack(bytes(HEADER_BYTES)))
 
 
 def frame_size(buffer: Buffer, position: int = 0) -> int | None:
-    """Return the size in bytes that the batch at `position` claims, in any format, or None.
+    """Return the size in bytes that the batch at `position` declares, in any format, or None.
 
-    None means that fewer than 17 bytes are left, too few to tell. The batch itself may still be
-    cut short: compare with what is there. Raises `CorruptBatch` for a length below 14 or a magic
-    outside 0 to 2, as Kafka's `ByteBufferLogInputStream`; zeros, as in a preallocated tail, are
-    such a length.
+    None means that fewer than 17 bytes are left, too few to read the size. The batch may still be
+    incomplete: compare the size with the bytes that are left. Raises `CorruptBatch` for a length
+    below 14 or a magic outside 0 to 2, as Kafka's `ByteBufferLogInputStream`; the zeros of a
+    preallocated tail are such a length.
     """
     if len(buffer) - position < UP_TO_MAGIC_BYTES:
         return None
@@ -232,11 +232,10 @@ def frame_size(buffer: Buffer, position: int = 0) -> int | None:
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header at `position`, taken apart and judged by its framing only.
+    """Parse the header at `position`; only its framing is checked.
 
-    Neither the checksum nor the presence of the records is checked: that is `BatchView`. Raises
-    `CorruptBatch` if the magic is unknown, or fewer bytes are left, or claimed, than the header of
-    its format takes.
+    `BatchView` checks the checksum and the presence of the records. Raises `CorruptBatch` if the
+    magic is unknown, or if fewer bytes are left, or declared, than a header of its format has.
     """
     if len(buffer) - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -246,7 +245,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _parse_old_header(buffer: Buffer, position: int) -> BatchHeader:
-    """Return the header of a message of magic 0 or 1; raise if none stands at `position`."""
+    """Parse the header of a message of magic 0 or 1 at `position`; raise if there is none."""
     left = len(buffer) - position
     magic = MAGIC_2 if frame_size(buffer, position) is None else buffer[position + MAGIC_POSITION]
     needed = HEADER_BYTES if magic == MAGIC_2 else OLD_BODY_POSITIONS[magic]
@@ -282,19 +281,19 @@ def _parse_old_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """Return the 61 bytes of a header of magic 2, with the checksum it carries."""
+    """Return the 61 bytes of a header of magic 2, including its checksum field."""
     return HEADER.pack(*header)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Return the sequence `increment` steps on; after 2**31 - 1 comes 0."""
+    """Return the sequence `increment` steps later; 0 follows 2**31 - 1."""
     if sequence > INT32_MAX - increment:
         return increment - (INT32_MAX - sequence) - 1
     return sequence + increment
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """Return the sequence `decrement` steps back; before 0 comes 2**31 - 1."""
+    """Return the sequence `decrement` steps earlier; 2**31 - 1 precedes 0."""
     if sequence < decrement:
         return INT32_MAX - (decrement - sequence) + 1
     return sequence - decrement

@@ -10,9 +10,9 @@
     18 or 26  4, n   key         its length, -1 for null; then its bytes
     ...       4, n   value       its length, -1 for null; then its bytes
 
-A message is a batch of its own. With a codec it is a wrapper: its value, decompressed, is a row of
-messages without one. Inside magic 1 their offsets are relative, and the last one is the wrapper's;
-inside magic 0 they are absolute. Mirrors Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
+Each message is a batch. With a codec it is a wrapper: its decompressed value is a sequence of
+messages without a codec. In magic 1 their offsets are relative, and the last one is the wrapper's;
+in magic 0 they are absolute. Mirrors Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 def message_checksum(message: memoryview) -> int:
-    """Return the CRC-32 that a message ought to carry."""
+    """Return the correct CRC-32 of a message."""
     return zlib.crc32(message[MAGIC_POSITION:])
 
 
@@ -52,9 +52,9 @@ def message_records(
 ) -> list[Record]:
     """Return the one record of a message, or those in a wrapper; none of them has headers.
 
-    A record of magic 0 has the time -1; the append time of a wrapper is that of all in it. Bytes
-    behind the value, or of an inner message cut short, are passed over as in Kafka. Raises
-    `InvalidRecord` for wrong content, otherwise as `decompress`.
+    A record of magic 0 has the timestamp -1; the append time of a wrapper applies to all its
+    messages. Bytes after the value, or of an incomplete inner message, are ignored as in Kafka.
+    Raises `InvalidRecord` for wrong content, otherwise as `decompress`.
     """
     if not is_wrapper(header):
         key, value = _key_and_value(message, header)
@@ -80,9 +80,9 @@ def message_records(
 def message_checksums(
     message: memoryview, header: BatchHeader, limit_bytes: int
 ) -> list[tuple[int, bool]]:
-    """Return the checksum that a message carries, or those in a wrapper, and whether it is right.
+    """Return the checksum of a message, or of those in a wrapper, and whether it is correct.
 
-    In the order of `message_records`; raises as that.
+    In the order of `message_records`; raises as it.
     """
     if not is_wrapper(header):
         return [(header.crc, header.crc == message_checksum(message))]
@@ -94,7 +94,7 @@ def message_checksums(
 
 
 def complete_header(message: memoryview, header: BatchHeader, limit_bytes: int) -> BatchHeader:
-    """Return a message's header with the base offset and count that only its content tells.
+    """Return a message's header with base offset and count, which only its content tells.
 
     Raises as `message_records`.
     """
@@ -110,7 +110,7 @@ def complete_header(message: memoryview, header: BatchHeader, limit_bytes: int) 
 
 
 def is_wrapper(header: BatchHeader) -> bool:
-    """Whether the value of this message is messages."""
+    """Whether the value of this message holds messages."""
     return header.magic < MAGIC_2 and header.codec is not Codec.NONE
 
 
@@ -126,7 +126,7 @@ def _wrapped(
     start, end = _value_bounds(message, header)
     if start is None:
         raise InvalidRecord("a compressed message has a null value")
-    # The first writers of this framing hashed the wrong bytes, and only magic 0 was theirs.
+    # The first writers of LZ4 frames hashed the wrong bytes; they only wrote magic 0.
     return decompress(
         header.codec,
         message[start:end],
@@ -144,18 +144,18 @@ def _inner_messages(content: memoryview) -> list[tuple[int, BatchHeader]]:
         header = parse_header(content, position)
         if header.magic == MAGIC_2 or is_wrapper(header):
             raise InvalidRecord(
-                f"a compressed message holds one of magic {header.magic}, codec bits "
+                f"a compressed message holds a message of magic {header.magic}, codec bits "
                 f"{header.attributes}"
             )
         inner.append((position, header))
         position += size
     if not inner:
-        raise InvalidRecord("a compressed message holds none")
+        raise InvalidRecord("a compressed message holds no message")
     return inner
 
 
 def _absolute_offsets(wrapper: BatchHeader, inner: list[BatchHeader]) -> list[int]:
-    """Return the offsets of the messages in a wrapper, which ascend up to its own."""
+    """Return the offsets of the messages in a wrapper, which ascend to the wrapper's offset."""
     added = wrapper.last_offset - inner[-1].base_offset if wrapper.magic else 0
     offsets = [added + header.base_offset for header in inner]
     previous = -1
@@ -184,7 +184,7 @@ def _value_bounds(message: memoryview, header: BatchHeader) -> tuple[int | None,
 
 
 def _field_bounds(message: memoryview, position: int) -> tuple[int | None, int]:
-    """Return where the bytes of a key or value begin, None if it is null, and where they end."""
+    """Return the start of a key or value, None if it is null, and its end."""
     start = position + _INT32.size
     length = _INT32.unpack_from(message, position)[0] if start <= len(message) else 0
     if length < 0:

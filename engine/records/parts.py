@@ -1,7 +1,7 @@
-"""The records of a batch in parts: whole records, a megabyte of them at most, or one larger record.
+"""Splits a batch into parts: whole records of at most a megabyte, or one larger record.
 
 A few KB can decompress to millions of records or of empty headers, which take gigabytes as objects.
-Whoever makes objects of one part at a time holds little, and decodes no more than it asks for.
+Callers that decode one part at a time use little memory, and decode only what they need.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ PART_BYTES: Final = 1024 * 1024
 
 
 class Part(NamedTuple):
-    """Encoded records of one batch, without those before and after them."""
+    """A run of encoded records of one batch."""
 
     payload: Buffer
     records_count: int
     is_bounded: bool = True
-    """Whether it is small, or one whole record: then the compiled codec may see it."""
+    """Whether it is small, or one whole record, so that the compiled codec may decode it."""
 
 
 def parts_of(
     batch: BatchView, *, limit_bytes: int, budget: DecodeBudget | None = None
 ) -> Iterator[Part]:
-    """Yield the records of a batch of magic 2, decompressing as they are asked for.
+    """Yield the records of a batch of magic 2 in parts, decompressing on demand.
 
-    A part may hold bytes that are no records: the codec that decodes it says so. Raises
-    `InvalidRecord` for bytes after the last record, and as `decompressed_pieces`.
+    A part may hold bytes that are not records; decoding it raises then. Raises `InvalidRecord` for
+    bytes after the last record, and as `decompressed_pieces`.
     """
     left = batch.header.records_count
     codec = batch.header.codec
@@ -58,9 +58,9 @@ def parts_of(
 
 
 def split(payload: memoryview, records_count: int) -> Iterator[Part]:
-    """Yield the records in parts, each of them a view.
+    """Yield the records in parts, each a view.
 
-    The last part is larger if records end before it does: then it holds bytes that are no record.
+    The last part holds all remaining bytes, however many, if no whole record follows.
     """
     position, left = 0, records_count
     while len(payload) - position > PART_BYTES and left > 0:
@@ -77,10 +77,10 @@ def split(payload: memoryview, records_count: int) -> Iterator[Part]:
 
 
 def whole_records(data: Buffer, position: int, max_count: int) -> tuple[int, int]:
-    """Return where a part that begins at `position` ends, and how many records it has.
+    """Return the end of the part that begins at `position`, and its number of records.
 
-    It has none if the first record does not end within the data, or does not begin with a length.
-    Only lengths are read: what is in a record is not looked at.
+    The number is 0 if the first record is incomplete or has no valid length. Only the lengths of
+    records are read.
     """
     size = len(data)
     part_end = position + PART_BYTES
@@ -90,7 +90,7 @@ def whole_records(data: Buffer, position: int, max_count: int) -> tuple[int, int
         before = position
         count += 1
         first = data[position]
-        if first < 0x80:  # lengths of one and two bytes, as most records have them, in place
+        if first < 0x80:  # lengths of one and two bytes are decoded inline
             position += 1 + (first >> 1)
         elif position + 1 < size and (second := data[position + 1]) < 0x80:
             position += 2 + ((first & 0x7F | second << 7) >> 1)
@@ -102,7 +102,7 @@ def whole_records(data: Buffer, position: int, max_count: int) -> tuple[int, int
 
 
 def _long_record_end(data: Buffer, position: int) -> int:
-    """Return where a record ends; behind the data if there is no length."""
+    """Return the end of a record; past the end of the data if it has no valid length."""
     try:
         length, start = decode_varint(data, position)
     except InvalidRecord:

@@ -8,9 +8,8 @@
     value            varint length (-1 for null), bytes
     headers          varint count, then each: varint length, UTF-8 name; varint length (-1), bytes
 
-This module is the referee: it accepts what Kafka's own reader accepts and names what is wrong.
-Where records come in masses, `compiled` does the work several times faster; the doubtful ends up
-here.
+This module decides what is valid: it accepts what Kafka's reader accepts, and names every fault.
+`compiled` is several times faster and decodes most batches; this module decodes the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NULL = encode_varint(-1)
 
 
 class Record(NamedTuple):
-    """One record as a reader sees it: its offset and time in ms are absolute."""
+    """One record, with absolute offset and timestamp in ms."""
 
     offset: int
     timestamp: int
@@ -45,7 +44,7 @@ def encode_record(
     value: Buffer | None,
     headers: Headers = (),
 ) -> bytes:
-    """Return the record with its length in front, as it stands in an uncompressed batch."""
+    """Return the record with its length prefix, as in an uncompressed batch."""
     parts: list[Buffer] = [
         b"\0",
         encode_varlong(timestamp_delta),
@@ -62,12 +61,11 @@ def encode_record(
 
 
 def decode_records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
-    """Yield the records of a batch from its uncompressed bytes, strictly.
+    """Yield the records of a batch from its uncompressed bytes.
 
-    Raises `InvalidRecord` at the first record that breaks the format, when the bytes end before
-    `records_count` records or go on after them, and for a negative count; a count of 0 leaves the
-    bytes untouched. Names of headers that are not UTF-8 are read as Java reads them: with
-    replacement characters.
+    Raises `InvalidRecord` at the first malformed record, if the bytes end before `records_count`
+    records or continue after them, and for a negative count; with a count of 0 the bytes are
+    ignored. Header names that are not UTF-8 get replacement characters, as in Java.
     """
     if header.records_count < 0:
         raise InvalidRecord(f"the batch claims {header.records_count} records")
@@ -92,12 +90,12 @@ def decode_records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
 
 
 def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
-    """Return the record at `position`, offset and timestamp as deltas, and the position after."""
+    """Return the record at `position`, with offset and timestamp deltas, and the next position."""
     length, start = decode_varint(payload, position)
     end = start + length
     if not start < end <= len(payload):
         raise InvalidRecord(f"a record claims {length} of {len(payload) - start} bytes left")
-    body = memoryview(payload)[:end]  # nothing of this record may be read beyond its own end
+    body = memoryview(payload)[:end]  # so that no field is read past the record's end
     _ensure_plain_attributes(body[start])
     timestamp_delta, position = decode_varlong(body, start + 1)
     offset_delta, position = decode_varint(body, position)
@@ -110,7 +108,7 @@ def decode_record(payload: Buffer, position: int) -> tuple[Record, int]:
 
 
 def peek_headers_count(payload: Buffer, position: int) -> int:
-    """Return how many headers the record body at `position` claims, without making any of them."""
+    """Return how many headers the record body at `position` declares, without decoding them."""
     _ensure_plain_attributes(payload[position])
     _, position = decode_varlong(payload, position + 1)
     _, position = decode_varint(payload, position)
@@ -122,12 +120,12 @@ def peek_headers_count(payload: Buffer, position: int) -> int:
 
 
 def absolute_timestamp(header: BatchHeader, delta_ms: int) -> int:
-    """Return the time in ms that a delta stands for, wrapped to 64 bits as in any other reader."""
+    """Return the timestamp in ms of a delta, wrapped to 64 bits as in other readers."""
     return (header.base_timestamp + delta_ms + 2**63) % 2**64 - 2**63
 
 
 def _ensure_plain_attributes(attributes: int) -> None:
-    """Refuse what Kafka passes over and other readers take for the start of a longer number."""
+    """Refuse attributes of 0x80 and above: Kafka ignores them, other readers misread them."""
     if attributes & 0x80:
         raise InvalidRecord(f"a record has attributes {attributes:#04x}")
 

@@ -1,7 +1,7 @@
-"""Walking the batches in a buffer: how far it is good, and why it ends there.
+"""Scans the batches in a buffer: how far they are valid, and why the scan ended.
 
-A torn tail is a result and no exception: after a crash it is what one finds. Damage in a complete
-batch is a result as well; only the caller knows whether to cut there, to report, or to refuse.
+A torn tail is a result, not an exception, because it is normal after a crash. Damage in a complete
+batch is a result too: the caller decides whether to cut, report or refuse.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ assert struct.calcsize(">qiibIh") == LAST_OFFSET_DELTA_POSITION
 
 @enum.unique
 class Tail(enum.Enum):
-    """Why a walk over batches ended."""
+    """Why a scan ended."""
 
     CLEAN = "clean"  # the last batch ends exactly where the bytes do
     TORN = "torn"  # the bytes end inside a batch, or in zeros: a crash, not damage
-    DAMAGED = "damaged"  # a complete batch, or the start of one, is there and wrong
+    DAMAGED = "damaged"  # a complete batch, or the start of one, is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a walk found: `valid_bytes` of whole and right batches, then a tail of some kind."""
+    """The result of a scan: `valid_bytes` of complete and valid batches, then the tail."""
 
     valid_bytes: int
     next_offset: int | None
-    """One past the last offset of the last good batch; None if there is no good batch."""
+    """One past the last offset of the last valid batch; None without a valid batch."""
     tail: Tail
     batches_count: int
     reason: str | None = None
-    """What is wrong with the tail, in words; None for a clean one."""
+    """What is wrong with the tail; None if it is clean."""
 
 
 def scan_batches(buffer: Buffer, *, limit_bytes: int | None = None) -> Scan:
-    """Walk batches of any format from the first byte on and say how far they are good.
+    """Scan batches of any format from the first byte on.
 
-    Good is a batch that is whole, has the right checksum and begins at or after the end of the one
-    before it: no checksum covers the base offset. A batch larger than `limit_bytes` counts as
-    damage even if its end is not there.
+    A batch is valid if it is complete, has a correct checksum, and begins at or after the end of
+    the previous batch; the checksum does not cover the base offset. A batch larger than
+    `limit_bytes` counts as damage, even if it is incomplete.
     """
     view = memoryview(buffer)
     size_bytes = len(view)
@@ -71,7 +71,7 @@ def scan_batches(buffer: Buffer, *, limit_bytes: int | None = None) -> Scan:
     tail, reason = Tail.CLEAN, None
     while position < size_bytes:
         if position <= last_header:
-            # Every raw read pays for this loop, so it looks at the fields that it needs.
+            # Every raw read runs this loop, so it only decodes the fields that it needs.
             base_offset, length, _, magic, crc, _, delta = _CHECKED.unpack_from(view, position)
             end = position + LOG_OVERHEAD_BYTES + length
             if (
@@ -104,10 +104,10 @@ def scan_batches(buffer: Buffer, *, limit_bytes: int | None = None) -> Scan:
 def iter_headers(
     buffer: Buffer, position: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of every complete batch from `position` on, unverified.
+    """Yield position and header of every complete batch from `position` on, without verifying.
 
-    Stops silently where the bytes up to `end` hold no complete batch; raises `CorruptBatch` as
-    `parse_header` where they hold none that can be framed.
+    Stops silently at an incomplete batch before `end`; raises `CorruptBatch` as `parse_header`
+    where the framing is invalid.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
     while (size := frame_size(buffer, position)) is not None and size <= stop - position:
@@ -127,15 +127,15 @@ def _whole_batch(buffer: Buffer, position: int, limit_bytes: int | None) -> Batc
 
 
 def _ensure_good(batch: BatchView, next_offset: int | None) -> None:
-    """Raise CorruptBatch for a wrong checksum, or if the batch begins below the end of another."""
+    """Raise CorruptBatch for a wrong checksum, or if the batch begins below `next_offset`."""
     batch.ensure_intact()
     offset = batch.header.base_offset
     if next_offset is not None and offset < next_offset:
-        raise CorruptBatch(f"offset {offset} where {next_offset} is next")
+        raise CorruptBatch(f"offset {offset} instead of at least {next_offset}")
 
 
 def _judge_tail(buffer: Buffer, position: int, error: CorruptBatch) -> tuple[Tail, str]:
-    """Tell zeros, which a file system leaves where data never arrived, from damage."""
+    """Distinguish zeros, which a file system leaves for unwritten data, from damage."""
     rest = bytes(memoryview(buffer)[position:])
     if not rest.strip(b"\0"):
         return Tail.TORN, f"{len(rest)} bytes of zeros"

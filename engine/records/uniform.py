@@ -1,11 +1,11 @@
-"""The proof for records of one shape: column by column, where the other proofs go record by record.
+"""Proves records of one shape by columns; other records are proved one by one.
 
-Records of fixed size are common, and many of them in a row are a table: every field is at the same
-place of each. What frames them is the same in all rows, their offsets are known, and their times
-are compared as a whole; all of that is slicing and comparing bytes. Fields whose bytes are equal to
-those of a row that is right are right, whatever the content between them.
+Records of a fixed size are common, and a run of them is a table: every field has the same position
+in each row. The framing bytes are equal in all rows, the offset deltas are known, and the
+timestamps are compared as columns; all of that is slicing and comparing bytes. If the framing bytes
+of a row equal those of a valid row, the row is valid, whatever its content.
 
-No verdict is always possible and never wrong: `check` has other proofs.
+It may always give up without a proof: `check` has other ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.records.varint import decode_varint, size_of_varint
 from engine.types import Buffer
 
 MIN_RUN: Final = 64
-"""Fewer records of one shape are not worth the columns."""
+"""The minimum of records of one shape: for fewer, columns are not faster."""
 
 _ONE_BYTE_DELTAS: Final = 1 << 6
 _TWO_BYTE_DELTAS: Final = 1 << 13
@@ -28,22 +28,22 @@ _HIGH_COLUMN: Final = bytes(2 * delta >> 7 for delta in range(_TWO_BYTE_DELTAS))
 _ONLY_COLUMN: Final = bytes(2 * delta for delta in range(_ONE_BYTE_DELTAS))
 """The offset deltas 0, 1, 2, … as varints: the columns of two bytes, and that of one."""
 
-_PLAIN_MAX: Final = 0x7F  # of attributes; what is greater reads as a longer number to some
-_LAST: Final = bytes(range(0x80))  # of the bytes of a varint; 0 only if there is no other
+_PLAIN_MAX: Final = 0x7F  # of attributes; some readers misread larger values
+_LAST: Final = bytes(range(0x80))  # last bytes of a varint; 0 only if alone
 _NOT_LAST: Final = bytes(range(0x80, 0x100))
 _ROW_BYTES: Final = 8  # 55 bits of milliseconds are a million years
 _WORDS: Final = ((1, "B"), (2, "H"), (4, "I"), (_ROW_BYTES, "Q"))
 
 
 class TimeDeltas(NamedTuple):
-    """The least and the greatest timestamp delta of records that are right, in ms."""
+    """The smallest and largest timestamp delta of valid records, in ms."""
 
     least: int
     greatest: int
 
 
 class _Run(NamedTuple):
-    """Records of one shape, right beyond doubt."""
+    """Records of one shape, proved valid."""
 
     records_count: int
     size_bytes: int
@@ -53,10 +53,10 @@ class _Run(NamedTuple):
 def prove_uniform(
     payload: Buffer, records_count: int, first_delta: int, *, requires_keys: bool
 ) -> TimeDeltas | None:
-    """Return the times of the records if they are runs of one shape and right, else None.
+    """Return the times of the records if they are valid runs of one shape, else None.
 
-    Right means: in the shortest form, without headers, with offset deltas that count up from
-    `first_delta` and times not before the base, filling the payload, with keys if those are
+    Valid records are in the shortest encoding, without headers, fill the payload, have offset
+    deltas that count up from `first_delta`, timestamps not before the base, and keys if those are
     required.
     """
     if records_count < MIN_RUN:
@@ -91,7 +91,7 @@ def _run_at(
     table = _Table(data, position, size, min(limit - delta, (len(data) - position) // size))
     enough = min(limit - delta, MIN_RUN)
     for at in frame.fixed:
-        if table.keep_equal(at) < enough:  # most batches of other shapes end here
+        if table.keep_equal(at) < enough:  # most other batches are rejected here
             return None
     times = frame.times
     for at in times:
@@ -103,7 +103,7 @@ def _run_at(
 
 
 def _is_counting(table: _Table, at: int, delta: int) -> bool:
-    """Whether the offset deltas at this place of the rows count up from `delta`."""
+    """Whether the offset deltas at this position of the rows count up from `delta`."""
     numbers = slice(delta, delta + table.count)
     if delta < _ONE_BYTE_DELTAS:
         return table.column(at) == _ONLY_COLUMN[numbers]
@@ -112,31 +112,31 @@ def _is_counting(table: _Table, at: int, delta: int) -> bool:
 
 
 def _time_bytes(times: range, at: int) -> bytes:
-    """Return the bytes that may stand there in a time, none negative, that takes these places."""
+    """Return the allowed byte values at `at` of a non-negative time in columns `times`."""
     is_last = at == times[-1]
     allowed = _LAST[min(len(times) - 1, 1) :] if is_last else _NOT_LAST
     return allowed[::2] if at == times.start else allowed
 
 
 class _Frame(NamedTuple):
-    """What stands where in a record, counted from its first byte."""
+    """The positions of the fields in a record, from its first byte."""
 
     size_bytes: int
     fixed: list[int]
-    """The places of what is the same in all records of this shape, whatever their content."""
+    """The positions of the bytes that are equal in all records of this shape."""
     times: range
     is_keyless: bool
 
 
 def _frame_at(data: bytes, position: int, offset_bytes: int) -> _Frame | None:
-    """Return the frame of the record at `position`, whose offset delta takes so many bytes.
+    """Return the frame of the record at `position`, whose offset delta has `offset_bytes`.
 
-    None if it has headers, or a number that is longer than it need be. What stands at the places of
-    time and offset is for the columns to judge. Raises InvalidRecord where the bytes end too soon.
+    None if it has headers or a number that is not in the shortest form. Time and offset are checked
+    as columns. Raises InvalidRecord if the bytes end too early.
     """
     length, start = decode_varint(data, position)
     row = data[position : start + length]
-    time_at = start - position + 1  # behind the attributes
+    time_at = start - position + 1  # after the attributes
     time_end = time_at + 1 + _bytes_before_last(row, time_at)
     key_at = time_end + offset_bytes
     key_bytes, key_start = decode_varint(row, key_at)
@@ -157,18 +157,18 @@ def _frame_at(data: bytes, position: int, offset_bytes: int) -> _Frame | None:
 
 
 def _bytes_before_last(row: bytes, at: int) -> int:
-    """Return how many bytes from `at` on say that another one of their number follows."""
+    """Return how many bytes from `at` on have the continuation bit."""
     head = row[at : at + _ROW_BYTES]
     return len(head) - len(head.lstrip(_NOT_LAST))
 
 
 def _bytes_of_length(length: int) -> int:
-    """Return how many bytes the length of a content takes; -1 is that of none."""
+    """Return how many bytes a length takes; -1 is the length of null."""
     return size_of_varint(length) if length >= -1 else 0
 
 
 class _Table:
-    """Rows of one size; `count` of them are still thought to be of one shape."""
+    """Rows of one size; the first `count` of them may still be of one shape."""
 
     def __init__(self, data: bytes, position: int, size: int, count: int) -> None:
         self._data = data
@@ -177,12 +177,12 @@ class _Table:
         self.count = count
 
     def column(self, at: int) -> bytes:
-        """Return the bytes at this place of the rows."""
+        """Return the bytes at this position of all rows."""
         begin = self._position + at
         return self._data[begin : self._position + self.count * self.row_bytes : self.row_bytes]
 
     def keep_equal(self, at: int) -> int:
-        """Drop the rows from the first on that differs from row 0 there; return the count."""
+        """Drop all rows from the first that differs from row 0 at `at`; return the count."""
         column = self.column(at)
         first = column[:1]
         if column != first * self.count:
@@ -190,17 +190,17 @@ class _Table:
         return self.count
 
     def keep_within(self, at: int, allowed: bytes) -> None:
-        """Drop the rows from the first on whose byte is none of these."""
+        """Drop all rows from the first whose byte at `at` is not allowed."""
         column = self.column(at)
         if column.translate(None, allowed):
             self.count -= len(column.lstrip(allowed))
 
 
 def _extremes(columns: Sequence[bytes]) -> TimeDeltas:
-    """Return the least and the greatest of the numbers, none negative, in columns of varints.
+    """Return the smallest and largest of the non-negative numbers in columns of varints.
 
-    Read as little-endian words they sort as the numbers do: where all are of one length, the bits
-    that say whether another byte follows are the same in all of them.
+    Read as little-endian words they sort like the numbers, because numbers of one length have the
+    same continuation bits.
     """
     count = len(columns[0])
     if all(column == column[:1] * count for column in columns):
@@ -210,7 +210,7 @@ def _extremes(columns: Sequence[bytes]) -> TimeDeltas:
     rows = bytearray(count * word_bytes)
     for at, column in enumerate(columns):
         rows[at::word_bytes] = column
-    # Times ascend as a rule: then sorting is one pass, and quicker than looking for both ends.
+    # Times usually ascend: sorting is then one pass, and faster than `min` and `max`.
     ordered = sorted(struct.unpack(f"<{count}{code}", rows))
     least, greatest = (word.to_bytes(word_bytes, "little") for word in (ordered[0], ordered[-1]))
     return TimeDeltas(_number(least), _number(greatest))

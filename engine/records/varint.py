@@ -1,9 +1,9 @@
 """Zig-zag variable-length integers, as record bodies use them.
 
-Seven bits to a byte, the least significant group first, 0x80 says that another byte follows. A
-varint holds 32 bits in up to 5 bytes, a varlong 64 bits in up to 10. As in Kafka's `ByteUtils` one
-more continuation byte is an error. Bits beyond the width are an error too: Kafka drops them, other
-readers do not, and no writer makes them.
+Seven bits per byte, the least significant group first; 0x80 means that another byte follows. A
+varint holds 32 bits in up to 5 bytes, a varlong 64 bits in up to 10. As in Kafka's `ByteUtils`,
+another continuation byte is an error. Bits beyond the width are an error too: Kafka drops them,
+other readers do not, and writers never produce them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def encode_varlong(value: int) -> bytes:
 
 
 def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a signed 32-bit number and the position after it; `InvalidRecord` if it never ends."""
+    """Return a signed 32-bit number and the next position; `InvalidRecord` if it does not end."""
     unsigned, end = _decode(buffer, position, width_bits=32)
     return (unsigned >> 1) ^ -(unsigned & 1), end
 
 
 def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a signed 64-bit number and the position after it; `InvalidRecord` if it never ends."""
+    """Return a signed 64-bit number and the next position; `InvalidRecord` if it does not end."""
     unsigned, end = _decode(buffer, position, width_bits=64)
     return (unsigned >> 1) ^ -(unsigned & 1), end
 
 
 def size_of_varint(value: int) -> int:
-    """Return how many bytes `encode_varint` makes of the number."""
+    """Return the size of the number as a varint."""
     return _size_of(((value << 1) ^ (value >> 31)) & 0xFFFF_FFFF)
 
 
@@ -49,7 +49,7 @@ def _encode(unsigned: int) -> bytes:
 
 
 def _decode(buffer: Buffer, position: int, *, width_bits: int) -> tuple[int, int]:
-    """Return the unsigned number of that width, and the position after it."""
+    """Return the unsigned number and the next position."""
     unsigned = 0
     for shift in range(0, width_bits, 7):
         if position >= len(buffer):

@@ -1,8 +1,8 @@
-"""Why an index of aborted transactions that was found on disk may be believed.
+"""Verifies transaction indexes that were found on disk.
 
-Nobody can see by looking at it that an entry is missing, and then aborted records would be served
-as committed. So before such an index is first used, the headers of its segment are walked once and
-the entries held against the markers. Segments without transactions are never asked for.
+A missing entry cannot be seen in the index itself, and would make aborted records look committed.
+So before such an index is first used, the headers of its segment are read once, and its entries are
+compared with the markers. Reads without transactions never need it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from engine.types import AbortedTransaction
 
 
 def ensure_aborts_known(segment: Segment) -> None:
-    """Raise CorruptIndex unless the segment's aborts are those that its markers tell of.
+    """Raise CorruptIndex unless the segment's transaction index agrees with its markers.
 
-    Reads the whole segment the first time, if the index was found on disk; StoredDataCorrupt.
+    Reads the whole segment the first time, if the index was found on disk. Raises
+    StoredDataCorrupt.
     """
     proofs = segment.proofs
     if proofs.unproven_aborts_bytes == 0:
@@ -30,7 +31,7 @@ def ensure_aborts_known(segment: Segment) -> None:
 def _prove(segment: Segment) -> None:
     proofs = segment.proofs
     cuts, unproven_bytes = proofs.cuts, proofs.unproven_aborts_bytes
-    # Entries before headers: the marker of each entry is then surely among the headers.
+    # The entries are read before the headers, so that the headers include each entry's marker.
     walk = _MarkerWalk(segment)
     for position, header in segment.headers():
         if header.is_control:
@@ -43,19 +44,19 @@ def _prove(segment: Segment) -> None:
 
 
 class _MarkerWalk:
-    """The transactions of one segment, as far as its own batches tell."""
+    """The transactions of one segment, according to its own batches."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         entries = segment.indexes.transaction.entries()
         self._entries = {(one.producer_id, one.last_offset): one for one in entries}
         self.open: dict[int, int] = {}
-        """The first offset of each transaction that has begun here, by producer."""
+        """The first offset of each transaction that began in this segment, by producer."""
         self.ended: dict[int, int] = {}
         """The last marker of each producer so far."""
 
     def see_marker(self, batch: BatchView, *, needs_entry: bool) -> None:
-        """Hold one marker against its entry; one that was just appended may have none yet."""
+        """Compare one marker with its entry; a marker that was just appended may have none yet."""
         header = batch.header
         producer_id, offset = header.producer_id, header.last_offset
         first_seen = self.open.pop(producer_id, None)
@@ -66,11 +67,11 @@ class _MarkerWalk:
             batch.ensure_intact()
             marker = parse_end_marker(batch)
         except InvalidRequest:
-            return  # the marker is damaged; to read it fails as well
+            return  # the marker is damaged; reads of it fail too
         if entry is None:
             is_abort = marker is not None and marker.is_abort
             if is_abort and first_seen is not None and needs_entry:
-                raise self._wrong(f"does not know of the abort at offset {offset}")
+                raise self._wrong(f"lacks the abort at offset {offset}")
             return
         begins_late = first_seen is not None and entry.first_offset > first_seen
         if (
@@ -83,13 +84,13 @@ class _MarkerWalk:
             raise self._wrong(f"is wrong about the transaction that ends at offset {offset}")
 
     def finish(self) -> None:
-        """See to it that no entry is left over."""
+        """Raise if an entry has no marker."""
         for _, last_offset in self._entries:
-            raise self._wrong(f"names an abort at offset {last_offset} that is not there")
+            raise self._wrong(f"names an abort at offset {last_offset} that does not exist")
 
     def _stable_offset(self, entry: AbortedTransaction) -> int:
         return min(self.open.values(), default=entry.last_offset + 1)
 
     def _wrong(self, what: str) -> CorruptIndex:
         path = self._segment.indexes.transaction_path
-        return self._segment.proofs.disproved(path, f"{what}; `tidelog repair` makes it anew")
+        return self._segment.proofs.disproved(path, f"{what}; `tidelog repair` rebuilds it")

@@ -1,8 +1,8 @@
-"""What a truncation must know of a segment before it changes anything.
+"""Plans the truncation of one segment, without changing it.
 
-It is found out as readers find a batch, without a lock. An index entry that was found on disk is
-followed only once it is proven, because an index carries no checksum: a truncation that meets a
-wrong one fails before it has changed anything, and the index can be rebuilt.
+Batches are located as for reads, without a lock. Index entries found on disk are verified before
+use, because an index has no checksum: if one is wrong, the truncation fails before it has changed
+anything, and the index can be rebuilt.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from engine.types import TimestampOffset
 
 
 def plan_cut(segment: Segment, offset: int) -> SegmentCut:
-    """Return what stays of a segment if every batch goes that holds `offset` or more.
+    """Return how much of a segment stays when all batches with `offset` or later are removed.
 
-    A batch goes whole even if it starts below `offset`. What is appended afterwards goes too. Reads
-    the headers from the last time index entry below `offset` on; takes no lock. Raises CorruptIndex
-    if an index that is needed is wrong, StoredDataCorrupt, and OSError.
+    A batch that holds `offset` is removed whole. Batches that are appended later are removed too.
+    Reads the headers from the last time index entry below `offset` on; takes no lock. Raises
+    CorruptIndex if an index is wrong, StoredDataCorrupt, and OSError.
     """
     size_bytes = segment.size_bytes
     found = segment.locate(offset, size_bytes)
@@ -34,9 +34,9 @@ def plan_cut(segment: Segment, offset: int) -> SegmentCut:
 
 
 def _proven_start(segment: Segment, offset: int, position: int) -> tuple[int, TimestampOffset]:
-    """Return where to read headers from, and the largest time before that.
+    """Return the position to read headers from, and the largest timestamp before it.
 
-    Proves the last entries that stay in the two indexes: every later look-up relies on them.
+    Verifies the last remaining entries of the two indexes, on which later look-ups rely.
     """
     offsets, times = segment.indexes.offset, segment.indexes.time
     last_kept = offsets.lookup(offset - 1).position

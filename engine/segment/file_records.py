@@ -1,8 +1,8 @@
-"""The `.log` file of a segment: batches one after another, no header, no footer.
+"""The `.log` file of a segment: a sequence of batches, without header or footer.
 
-Appends write whole batches; look-ups walk batch headers from a position that an index gave. Mirrors
-Kafka's `FileRecords` and `FileLogInputStream`, with one difference: walking stops at the end it is
-given, always a batch boundary, so that a frame which does not fit there is damage and no tail.
+Appends write whole batches; look-ups read batch headers from a position that an index gave. Mirrors
+Kafka's `FileRecords` and `FileLogInputStream`, with one difference: the caller gives the end, which
+is a batch boundary, so a batch that does not fit is damage, not a torn tail.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_head
 from engine.types import Buffer
 
 MOST_HEADERS_AT_ONCE: Final = 4096
-"""So many headers are read on the event loop (some 10 ms): an append of many batches has one index
-entry, and a full index has none for what follows."""
+"""How many headers the event loop reads at most (some 10 ms): an append of many batches has only
+one index entry, and a full index has none for later batches."""
 
 WALK_CHUNK_BYTES: Final = 4096
-"""How much a walk over headers reads at once: about one index interval."""
+"""How much is read at once to iterate over headers: about one index interval."""
 
 ZEROS_CHUNK_BYTES: Final = 1024 * 1024
-"""How much is looked through at once for something but zeros."""
+"""How much is read at once to search for non-zero bytes."""
 
 
 class NotCached(Exception):
-    """A read that must not wait for the disk would have to; raised and caught inside the engine."""
+    """A `cached_only` read would have to wait for the disk; raised and caught inside the engine."""
 
 
 class BatchPosition(NamedTuple):
-    """One batch in its file; `last_offset` is inclusive, `end` a position, exclusive."""
+    """The location of a batch: `last_offset` is inclusive, `end` is an exclusive position."""
 
     base_offset: int
     last_offset: int
@@ -43,8 +43,8 @@ class BatchPosition(NamedTuple):
     end: int
 
 
-def nobody_to_tell() -> None:
-    """Listen to nothing."""
+def do_nothing() -> None:
+    """Do nothing."""
 
 
 class FileRecords:
@@ -58,7 +58,7 @@ class FileRecords:
     def __init__(
         self, file: File | None, fs: FileSystem | None = None, path: Path | None = None
     ) -> None:
-        """Take an open file, or the path of one that rests; with `fs` it is opened again."""
+        """Use an open file, or the path of a resting one, which `fs` opens again."""
         self._fs = fs
         self._file = file
         self._resting_bytes = 0
@@ -71,17 +71,17 @@ class FileRecords:
             self._resting_bytes = fs.size_bytes(path)
         self._is_closed = False
         self._opening = threading.Lock()
-        self.on_wake: Callable[[], None] = nobody_to_tell
-        """Called, without a lock of the file, by the thread that has opened it again."""
+        self.on_wake: Callable[[], None] = do_nothing
+        """Called by the thread that opened the file again, without the file's lock."""
 
     @property
     def file(self) -> File:
-        """The open file; opened again if it rested. OSError, StoredDataCorrupt, ValueError."""
+        """The file, opened again if it rested. OSError, StoredDataCorrupt, ValueError."""
         return self._file or self._wake()
 
     @property
     def path(self) -> Path:
-        """Where the file lies now; set it inside `renaming`."""
+        """The file's path; set it inside `renaming`."""
         return self._path
 
     @path.setter
@@ -101,16 +101,16 @@ class FileRecords:
         return self._file is None
 
     def rest(self) -> None:
-        """Let go of the file until it is read again; reads that are under way end normally.
+        """Close the file until it is read again; running reads end normally.
 
-        Nothing happens while another thread opens or renames it, which may wait for the disk.
+        Does nothing while another thread opens or renames it, which may wait for the disk.
         """
         if not self._opening.acquire(blocking=False):
             return
         try:
             if self._file is not None and not self._is_closed:
                 self._resting_bytes = self._file.size_bytes
-                self._file = None  # closed with the last read that uses it
+                self._file = None  # closed when the last read releases it
         finally:
             self._opening.release()
 
@@ -129,14 +129,14 @@ class FileRecords:
     def _open_again(self) -> File:
         if self._is_closed:
             raise ValueError(f"{self._path} is closed")
-        assert self._fs is not None, "a file that rests was given its file system"
+        assert self._fs is not None, "a resting file needs a file system"
         try:
             file = self._fs.open(self._path)
         except FileNotFoundError as error:
             raise self.damaged("the file is gone", 0) from error
         if file.size_bytes != self._resting_bytes:
             file.close()
-            what = f"the file has {file.size_bytes} bytes, and had {self._resting_bytes}"
+            what = f"the file has {file.size_bytes} bytes; it had {self._resting_bytes}"
             raise self.damaged(what, min(file.size_bytes, self._resting_bytes))
         self._file = file
         return file
@@ -152,8 +152,8 @@ class FileRecords:
     def read(self, position: int, length: int, *, cached_only: bool = False) -> Buffer:
         """Return exactly `length` bytes.
 
-        Raises NotCached if `cached_only` and the disk would be needed, StoredDataCorrupt if the
-        file is shorter than it was.
+        Raises NotCached if `cached_only` and the disk is needed, StoredDataCorrupt if the file is
+        too short.
         """
         file = self._file
         if cached_only:
@@ -176,10 +176,11 @@ class FileRecords:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Yield the position and header of each batch that starts in [position, end).
 
-        Both must be batch boundaries. Raises StoredDataCorrupt at the first frame that cannot be;
-        its offset is the one behind the frame before, or `sought` if there is none. A message of
-        magic 0 or 1 has its checksum verified: a batch whose magic is damaged must not pass for one
-        that holds fewer offsets. With `cached_only` raises NotCached after MOST_HEADERS_AT_ONCE.
+        Both must be batch boundaries. Raises StoredDataCorrupt at the first impossible frame; the
+        error's offset is the end of the previous frame, or `sought` without one. The checksum of
+        messages of magic 0 and 1 is verified, so that a batch with a damaged magic byte cannot pass
+        for a message with fewer offsets. With `cached_only` raises NotCached after
+        MOST_HEADERS_AT_ONCE.
         """
         chunk: Buffer = b""
         chunk_position = position
@@ -208,15 +209,15 @@ class FileRecords:
     def ascending_headers(
         self, position: int, end: int, *, next_offset: int, cached_only: bool = False
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """As `headers`; raises StoredDataCorrupt too where offsets go back, or below `next_offset`.
+        """As `headers`; StoredDataCorrupt too if offsets descend, or begin below `next_offset`.
 
-        The offset a batch begins with is not under its checksum: only its neighbours tell whether
-        it is right, and a look-up that met a wrong one would pass over records.
+        The checksum does not cover a batch's base offset, so only its neighbours show whether it is
+        correct, and a look-up that uses a wrong one would skip records.
         """
         for at, header in self.headers(position, end, cached_only=cached_only, sought=next_offset):
             if header.base_offset < next_offset or header.last_offset < header.base_offset:
                 raise self.damaged(
-                    f"a batch of offsets {header.base_offset} to {header.last_offset} where "
+                    f"a batch of offsets {header.base_offset} to {header.last_offset}, but "
                     f"{next_offset} is next",
                     at,
                     header.base_offset,
@@ -227,9 +228,9 @@ class FileRecords:
     def batch_at_or_after(
         self, offset: int, position: int, end: int, *, next_offset: int, cached_only: bool = False
     ) -> BatchPosition | None:
-        """Return the first batch that ends at or after `offset`, walking from `position`.
+        """Return the first batch that ends at or after `offset`, reading headers from `position`.
 
-        Nothing from there on lies below `next_offset`.
+        Raises StoredDataCorrupt for offsets below `next_offset`.
         """
         for at, header in self.ascending_headers(
             position, end, next_offset=next_offset, cached_only=cached_only
@@ -240,9 +241,9 @@ class FileRecords:
         return None
 
     def next_offset_at(self, position: int, start: int, *, cached_only: bool = False) -> int | None:
-        """Return the offset behind the batch that ends at `position`, walking from `start`.
+        """Return the offset after the batch that ends at `position`, reading from `start`.
 
-        None if no batches lead there.
+        None if no batch ends there.
         """
         next_offset = None
         try:
@@ -253,7 +254,7 @@ class FileRecords:
         return next_offset
 
     def base_offset_at(self, position: int, *, cached_only: bool = False) -> int | None:
-        """Return what the header of the batch at `position` says; None if there is none to read."""
+        """Return the base offset in the header at `position`; None if it cannot be read."""
         try:
             walk = self.headers(position, self.size_bytes, cached_only=cached_only)
             return next((header.base_offset for _, header in walk), None)
@@ -261,10 +262,10 @@ class FileRecords:
             return None
 
     def first_offset(self, position: int, header: BatchHeader, *, cached_only: bool = False) -> int:
-        """Return the offset that the batch at `position` begins with, in any format.
+        """Return the first offset of the batch at `position`, in any format.
 
-        A compressed message of magic 0 or 1 is decompressed for that. Raises StoredDataCorrupt if
-        it cannot be, and NotCached.
+        Compressed messages of magic 0 or 1 are decompressed for that. Raises StoredDataCorrupt if
+        that fails, and NotCached.
         """
         if header.magic == MAGIC_2:
             return header.base_offset
@@ -287,7 +288,7 @@ class FileRecords:
     def intact_batch(
         self, position: int, header: BatchHeader, *, cached_only: bool = False
     ) -> BatchView:
-        """Return the batch with that header; raises StoredDataCorrupt, and NotCached."""
+        """Return the batch with that header, verified. Raises StoredDataCorrupt and NotCached."""
         batch = BatchView(self.read(position, header.size_bytes, cached_only=cached_only))
         try:
             batch.ensure_intact()
@@ -296,7 +297,7 @@ class FileRecords:
         return batch
 
     def is_zeros_from(self, position: int) -> bool:
-        """Whether only zeros follow, as a file system leaves them where data never arrived."""
+        """Whether only zeros follow, which a file system leaves for unwritten data."""
         while position < self.size_bytes:
             rest = self.read(position, min(ZEROS_CHUNK_BYTES, self.size_bytes - position))
             if bytes(rest).strip(b"\0"):
@@ -312,14 +313,14 @@ class FileRecords:
         self.file.sync()
 
     def close(self) -> None:
-        """Close the file, for good: no read opens it again."""
+        """Close the file; no read opens it again."""
         with self._opening:
             self._is_closed = True
             if self._file is not None:
                 self._file.close()
 
     def close_if_resting(self) -> None:
-        """Let no read open the file again: it is about to be removed."""
+        """Prevent reads from opening the file again: it is about to be removed."""
         with self._opening:
             self._is_closed = self._is_closed or self._file is None
 

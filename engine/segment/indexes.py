@@ -1,8 +1,8 @@
-"""The three indexes of one segment, each opened when it is used.
+"""The three indexes of one segment, each opened on first use.
 
-A segment that nobody reads or appends to costs one file descriptor and no map: a start lets its
-indexes rest behind the look at them, a flush those of a sealed segment. The transaction index is
-only made when a segment records an aborted transaction. Mirrors Kafka's `LazyIndex`.
+A segment that is not in use has no open index: a start closes the indexes after checking them, and
+a flush closes those of sealed segments. The transaction index is only created when the segment
+records an aborted transaction. Mirrors Kafka's `LazyIndex`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.fs.filesystem import FileSystem
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.index.transaction import TransactionIndex
-from engine.segment.file_records import nobody_to_tell
+from engine.segment.file_records import do_nothing
 
 
 class SegmentIndexes:
@@ -59,8 +59,8 @@ class SegmentIndexes:
         self._offset: OffsetIndex | None = None
         self._time: TimeIndex | None = None
         self._transaction: TransactionIndex | None = None
-        self.on_wake: Callable[[], None] = nobody_to_tell
-        """Called, without a lock, by the thread that has opened a file of aborted transactions."""
+        self.on_wake: Callable[[], None] = do_nothing
+        """Called by the thread that opened a transaction index, without a lock."""
 
     @property
     def offset_path(self) -> Path:
@@ -77,7 +77,7 @@ class SegmentIndexes:
 
     @property
     def offset(self) -> OffsetIndex:
-        """The offset index; made, with room for appends, if its file is missing."""
+        """The offset index; created, with room for appends, if its file is missing."""
         index = self._offset
         if index is None:
             with self._to_open():
@@ -88,7 +88,7 @@ class SegmentIndexes:
 
     @property
     def time(self) -> TimeIndex:
-        """The time index; made, with room for appends, if its file is missing."""
+        """The time index; created, with room for appends, if its file is missing."""
         index = self._time
         if index is None:
             with self._to_open():
@@ -99,7 +99,7 @@ class SegmentIndexes:
 
     @property
     def transaction(self) -> TransactionIndex:
-        """The transaction index; its file is made with its first entry."""
+        """The transaction index; its file is created with the first entry."""
         index = self._transaction
         if index is None:
             with self._to_open():
@@ -112,9 +112,9 @@ class SegmentIndexes:
 
     @contextmanager
     def _to_open(self) -> Iterator[None]:
-        """Guard the opening of an index: ValueError once its file may be gone.
+        """Guard the opening of an index; ValueError after `close`.
 
-        A missing file stands for an empty index, and a slow reader must not take one for the other.
+        The file may be removed by then, and a slow reader must not mistake it for an empty index.
         """
         with self._opening:
             if self._is_gone:
@@ -123,26 +123,26 @@ class SegmentIndexes:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether there is a file of aborted transactions."""
+        """Whether the transaction index has a file."""
         return self._fs.exists(self.transaction_path)
 
     @property
     def has_no_aborts(self) -> bool:
-        """Whether it is known, without a look at the disk, that no transaction was aborted here."""
+        """Whether the segment has no aborted transaction, known without reading the disk."""
         return self._transaction is not None and self._transaction.size_bytes == 0
 
     def offset_stays_open(self) -> bool:
-        """Whether no look into the offset index opens a file now; see `MappedIndex.stays_open`."""
+        """Whether the next look-up of an offset opens no file; see `MappedIndex.stays_open`."""
         return self._offset is not None and self._offset.stays_open()
 
     @property
     def are_known(self) -> bool:
-        """Whether both sparse indexes have been used: then only a new entry may open one."""
+        """Whether both sparse indexes were used, so that only a new entry may open a file."""
         return self._offset is not None and self._time is not None
 
     @property
     def are_open(self) -> bool:
-        """Whether both sparse indexes are: then no append opens one."""
+        """Whether both sparse indexes are open, so that no append opens one."""
         offset, time = self._offset, self._time
         return not (offset is None or offset.is_resting or time is None or time.is_resting)
 
@@ -152,14 +152,14 @@ class SegmentIndexes:
         return self.offset.is_full or self.time.is_full
 
     def reserve_next(self) -> None:
-        """Make sure that the next entries find space on the disk."""
+        """Allocate disk space for the next entries."""
         self.offset.reserve_next()
         self.time.reserve_next()
 
     def rest(self) -> None:
-        """Let go of the files until they are used again; see `MappedIndex.rest`.
+        """Close the files until they are used again; see `MappedIndex.rest`.
 
-        What was appended is synced. Reads that are under way end normally.
+        All entries must be synced. Running reads end normally.
         """
         for index in (self._offset, self._time):
             if index is not None:
@@ -168,14 +168,14 @@ class SegmentIndexes:
             return  # another thread opens or renames a file, which may wait for the disk
         try:
             if self._transaction is not None and self._transaction.size_bytes and not self._is_gone:
-                self._transaction = None  # its file is closed with the last read that uses it
+                self._transaction = None  # closed when the last read releases it
         finally:
             self._opening.release()
 
     def outlive_names(self) -> None:
-        """Open again what rests, if that can be: the files are about to lose their names.
+        """Open resting files again, if possible: they are about to be renamed and removed.
 
-        Only a reader that looks between now and the end of the files could miss it.
+        If it fails, only readers between now and the removal could miss a file.
         """
         for index in (self._offset, self._time):
             with suppress(OSError, CorruptIndex):
@@ -198,7 +198,7 @@ class SegmentIndexes:
         self.transaction.reset()
 
     def reset_sparse(self) -> None:
-        """Drop every entry of the indexes of offsets and times."""
+        """Drop every entry of the offset and time index."""
         self.offset.reset()
         self.time.reset()
 
@@ -211,8 +211,8 @@ class SegmentIndexes:
     def sanity_check(self, log_size_bytes: int, *, has_transactions: bool) -> None:
         """Raise CorruptIndex if a file cannot be an index of this segment.
 
-        Besides Kafka's checks the last entry must point into the log file: a longer index is one
-        of another file, or of what was cut off.
+        Besides Kafka's checks, the last entry must point into the log file: otherwise the index
+        belongs to another file, or to a tail that was cut.
         """
         self.offset.sanity_check()
         self.time.sanity_check()
@@ -226,7 +226,7 @@ class SegmentIndexes:
             )
 
     def points_beyond(self, log_size_bytes: int) -> bool:
-        """Whether a sound index of offsets has a batch begin where the log file has ended."""
+        """Whether a valid offset index points at or past the end of the log file."""
         try:
             self.offset.sanity_check()
         except CorruptIndex:
@@ -234,14 +234,14 @@ class SegmentIndexes:
         return self._last_position() >= log_size_bytes
 
     def _last_position(self) -> int:
-        """Where the batch begins that is the last in the index of offsets."""
+        """The position in the last entry of the offset index."""
         return self.offset.last_entry.position
 
     def begin_anew(self) -> None:
-        """Let go of the indexes and remove their files: they are made anew until `finish_anew`.
+        """Close the indexes and remove their files, to rebuild them until `finish_anew`.
 
-        A start makes all three anew if the one of times is missing, and cannot see that the one of
-        transactions is not whole: so the one of times goes first, and gets its name back last.
+        A start rebuilds all three if the time index is missing, and cannot detect an incomplete
+        transaction index. So the time index is removed first, and gets its name back last.
         """
         self.close_handles()
         self._offset = self._time = self._transaction = None
@@ -254,7 +254,7 @@ class SegmentIndexes:
         self._fs.remove(self.time_path, missing_ok=True)
 
     def finish_anew(self) -> None:
-        """Return once the indexes would survive a power cut, and a start would believe them."""
+        """Sync the rebuilt indexes, and rename the time index so that a start uses them."""
         self.sync()
         self._fs.sync_directory(self._directory)
         self._is_unfinished = False
@@ -262,31 +262,31 @@ class SegmentIndexes:
         self._fs.sync_directory(self._directory)
 
     def open(self) -> None:
-        """Have `sync` open nothing: open what was not used yet, and make what is missing."""
+        """Open unused indexes and create missing ones, so that `sync` opens nothing."""
         self.offset.open_to_sync()
         self.time.open_to_sync()
 
     def sync(self) -> None:
-        """Return once every index would survive a power cut, missing sparse ones too."""
+        """Return once every index would survive a power cut; creates missing sparse ones."""
         self.offset.sync()
         self.time.sync()
         if self._transaction is not None:
             self._transaction.sync()
 
     def close(self) -> None:
-        """Trim what is open and let go of it, on disk: after a clean stop nobody rebuilds it.
+        """Trim, sync and close the indexes: after a clean stop they are not rebuilt.
 
-        No reader opens one afterwards.
+        Readers cannot open them afterwards.
         """
         if self._offset is not None or self._time is not None:
-            for index in (self.offset, self.time):  # where one was made, the other may be missing
+            for index in (self.offset, self.time):  # if one exists, the other may be missing
                 index.close()
         if self._transaction is not None:
             self._transaction.sync()
         self.close_handles()
 
     def close_handles(self) -> None:
-        """Let go of what is open without writing, and have nothing opened again."""
+        """Close the indexes without writing; readers cannot open them again."""
         with self._opening:
             self._is_gone = True
         for index in (self._offset, self._time, self._transaction):
@@ -294,7 +294,7 @@ class SegmentIndexes:
                 index.close_handles()
 
     def change_suffix(self, new: str) -> None:
-        """Rename those files that exist so that their names end in `new`."""
+        """Rename the existing files so that their names end in `new`."""
         old_paths = (self.offset_path, self.time_path, self.transaction_path)
         with self.renaming():
             self._suffix = new
@@ -306,7 +306,7 @@ class SegmentIndexes:
 
     @contextmanager
     def renaming(self) -> Iterator[None]:
-        """Guard a block in which files or their directory get other names: nobody opens them."""
+        """Guard a block that renames the files or their directory: no thread opens them then."""
         with ExitStack() as held:
             held.enter_context(self._opening)
             for index in (self._offset, self._time):
@@ -315,7 +315,7 @@ class SegmentIndexes:
             yield
 
     def move_to(self, directory: Path) -> None:
-        """Note that the directory got another name; inside `renaming`."""
+        """Use the files under a renamed directory; call it inside `renaming`."""
         self._directory = directory
         self._tell_paths()
 
@@ -328,7 +328,7 @@ class SegmentIndexes:
             self._transaction.path = self.transaction_path
 
     def remove_files(self) -> None:
-        """Remove the files by name, those that exist; an index that is open stays readable."""
+        """Remove the existing files by name; an open index stays readable."""
         with self._opening:
             self._is_gone = True
         for index in (self._offset, self._time):

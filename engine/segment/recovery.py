@@ -1,8 +1,7 @@
-"""Make one segment agree with its own log file, the only file believed.
+"""Recovers one segment from its log file.
 
-A function of the segment and of the state below it; it returns what it found and knows nobody
-above. Kafka truncates at the first bad batch whether it is torn or damaged, and so do we, but what
-was found is told apart. Mirrors `LogSegment.recover`.
+It depends only on the segment and the state below it. Like Kafka, it truncates at the first invalid
+batch, torn or damaged, but it reports which of the two it was. Mirrors `LogSegment.recover`.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from engine.state.producers import ProducerStates
 from engine.types import INT32_MAX, INT64_MAX, OffsetPosition
 
 SCAN_CHUNK_BYTES: Final = 1024 * 1024
-"""How much of a segment is read and checked at once; a larger batch is read whole."""
+"""How much of a segment is read and verified at once; a larger batch is read whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecovery:
-    """What the scan of one segment found and did."""
+    """The result of the recovery of one segment."""
 
     scanned_bytes: int
     truncated_bytes: int
     tail: Tail
     reason: str | None
-    """What stands behind the last good batch; None for a clean tail."""
+    """What follows the last valid batch; None for a clean tail."""
     next_offset: int
-    """The offset after the last good batch."""
+    """The offset after the last valid batch."""
 
 
 class _Walk:
-    """Yields intact batches and remembers where and why it stopped."""
+    """Yields the intact batches of a file, and keeps where and why it stopped."""
 
     def __init__(self, records: FileRecords, base_offset: int) -> None:
         self._records = records
@@ -60,7 +59,7 @@ class _Walk:
                 if needed is None or at - start + needed > len(chunk):
                     length = self._length_to_read(at, size, needed)
                     start, chunk = at, memoryview(self._records.read(at, length))
-                    if at + length < size:  # the disk works while this is checked
+                    if at + length < size:  # read ahead while these bytes are verified
                         self._records.file.prefetch(at + length, SCAN_CHUNK_BYTES)
                     needed = frame_size(chunk, 0)
                 if needed is None or needed > size - at:
@@ -86,8 +85,8 @@ class _Walk:
     def _ensure_ascending(self, batch: BatchView) -> None:
         if batch.header.base_offset < self.next_offset or batch.header.last_offset_delta < 0:
             raise CorruptBatch(
-                f"a batch of offsets {batch.header.base_offset} to {batch.header.last_offset} "
-                f"where {self.next_offset} is next"
+                f"a batch of offsets {batch.header.base_offset} to {batch.header.last_offset}, "
+                f"but {self.next_offset} is next"
             )
 
     def _stop(self, tail: Tail, reason: str) -> None:
@@ -104,17 +103,19 @@ def recover_segment(
     before_cut: Callable[[], None] | None = None,
     following: int = INT64_MAX,
 ) -> SegmentRecovery:
-    """Rebuild the indexes, feed the state, and cut the file behind its last intact batch.
+    """Rebuild the indexes, update the state, and cut the file after its last intact batch.
 
-    `producers` must hold the state below the segment. `before_cut` is called if there is something
-    to cut: what lies above must go first, or a crash in between would leave a gap. `keeps_tail` is
-    for what was on disk for sure: nothing is cut, and whatever stops the scan is damage.
+    `producers` must hold the state below the segment. `before_cut` is called before a cut, to
+    remove the later segments first; otherwise a crash in between would leave a gap. With
+    `keeps_tail`, for segments below the recovery point, nothing is cut, and anything that ends the
+    scan is damage.
 
-    Raises SegmentOverflow if the segment holds an offset its indexes cannot express; where the next
-    one is lower, in the file or as the base offset of the `following` segment, it is damage.
+    Raises SegmentOverflow if an offset is too large for the indexes, unless the next batch or the
+    `following` segment has a lower one: then the offset is damaged.
     """
     if not keeps_tail:
-        # What is found must be on the disk: it is going to be shown, and believed from then on.
+        # The scan must read what is really on disk, because readers will see it and later starts
+        # trust it.
         segment.records.file.forget_cached()
     size = segment.size_bytes
     segment.reset_for_recovery()
@@ -124,9 +125,9 @@ def recover_segment(
     for position, batch in walk:
         header = batch.header
         if _is_misplaced(segment, position, header, following):
-            walk.tail, walk.reason = Tail.DAMAGED, f"offset {header.last_offset} cannot be here"
+            walk.tail, walk.reason = Tail.DAMAGED, f"offset {header.last_offset} is impossible"
             break
-        try:  # before anything is noted of the batch: it may end here
+        try:  # before the batch is recorded: the scan may end at it
             aborted = producers.observe(header, marker_of(batch))
         except InvalidRecord as error:
             walk.tail, walk.reason = Tail.DAMAGED, str(error)
@@ -152,9 +153,9 @@ def recover_segment(
 
 
 def marker_of(batch: BatchView) -> EndMarker | None:
-    """Return what a control batch says about a transaction; None for every other batch.
+    """Return the marker in a control batch; None for every other batch.
 
-    Raises InvalidRecord if it says it wrongly.
+    Raises InvalidRecord if it is malformed.
     """
     if not batch.header.is_control:
         return None
@@ -162,14 +163,14 @@ def marker_of(batch: BatchView) -> EndMarker | None:
 
 
 def _note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
-    """Note where an epoch begins; a truncation may have noted it too late, before its flush."""
+    """Record where an epoch begins: a truncation may have left a later offset in the file."""
     latest = epochs.latest
     if latest is None or header.leader_epoch >= latest.epoch:
         epochs.assign(header.leader_epoch, header.base_offset)
 
 
 def _is_misplaced(segment: Segment, position: int, header: BatchHeader, following: int) -> bool:
-    """Whether an offset is too large to be right; SegmentOverflow if it is, and yet too large."""
+    """Whether an offset is damaged; SegmentOverflow if it is correct but too large."""
     if header.last_offset - segment.base_offset <= INT32_MAX:
         return False
     next_base = segment.records.base_offset_at(position + header.size_bytes)

@@ -1,8 +1,8 @@
-"""The sparse indexes of a segment made anew from its log file, while everybody goes on using it.
+"""Rebuilds the sparse indexes of a segment that stays in use, from its log file.
 
-The long walk over what is there needs no lock; the short one over what was appended meanwhile, and
-putting the entries in place, need the log lock. Only the framing is believed, and that offsets
-ascend: a batch whose checksum is wrong keeps its place, and whoever reads it learns of the damage.
+The long scan of the existing batches needs no lock. The short scan of later appends, and the
+replacement of the entries, need the log lock. Only the framing and the order of offsets are
+checked: a batch with a wrong checksum is indexed too, and reads of it fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.types import OffsetPosition, TimestampOffset
 
 
 class Reindexing:
-    """The entries of one segment as far as it was walked."""
+    """The new index entries of one segment, as far as it was scanned."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -27,9 +27,9 @@ class Reindexing:
         self._entries: list[tuple[OffsetPosition, TimestampOffset]] = []
 
     def walk(self) -> None:
-        """Go on to the present end of the segment.
+        """Continue the scan to the present end of the segment.
 
-        Raises StoredDataCorrupt at the first frame that cannot be, or whose offsets go back.
+        Raises StoredDataCorrupt at the first impossible frame or descending offset.
         """
         segment = self._segment
         for at, header in segment.records.ascending_headers(
@@ -44,18 +44,18 @@ class Reindexing:
             self._next_offset = header.next_offset
 
     def install(self, *, is_active: bool) -> None:
-        """Replace the entries; readers meanwhile find what they seek, more slowly.
+        """Replace the entries; look-ups meanwhile are correct but slower.
 
-        The segment must be walked to its end and the log lock held.
+        The segment must be scanned to its end, and the log lock held.
         """
-        assert self._walked_bytes == self._segment.size_bytes, "the log lock keeps the end still"
+        assert self._walked_bytes == self._segment.size_bytes, "the log lock is held"
         self._segment.replace_entries(self._entries, self._maximum)
         if not is_active:
             self._segment.seal()
 
 
 def base_offset_of_index(error: CorruptIndex) -> int:
-    """Return whose offset or time index that is; raises `error` for another file."""
+    """Return the base offset of the segment whose sparse index failed; raise `error` otherwise."""
     name = Path(str(error.facts()["file"])).name
     base_offset = names.base_offset_of(name)
     if base_offset is None or name == names.txn_index_name(base_offset):

@@ -1,9 +1,8 @@
-"""Which sealed segments have their files open, and how many at the most.
+"""Limits how many sealed segments have open files.
 
-A sealed segment without readers needs no open file. It rests from its flush, or from the start,
-until a reader looks into it; then it is one of so many that may be open, of which the one that was
-opened first rests again. The active segment, and one that is about to be it, never rests: appends
-use its files under the log's lock alone.
+A sealed segment without readers needs no open files. It rests, with its files closed, from its
+flush or the start until a reader uses it. When too many are open, the one that was opened first
+rests again. The active segment never rests, because appends use its files under the log lock alone.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from engine.segment.indexes import SegmentIndexes
 
 
 class SealedFiles:
-    """The sealed segments whose files were opened again. Thread-safe; a leaf among the locks."""
+    """The sealed segments with open files. Thread-safe; no other lock is taken under its lock."""
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
@@ -26,7 +25,7 @@ class SealedFiles:
         self._opened: deque[weakref.ref[Resting]] = deque()
 
     def opened(self, segment: Resting) -> None:
-        """Note that a segment is open; have those that are too many rest."""
+        """Add an open segment; close the oldest ones beyond the limit."""
         with self._lock:
             self._opened.append(weakref.ref(segment))
             excess = len(self._opened) - self.limit
@@ -47,7 +46,7 @@ class Resting:
         self._indexes = indexes
         self._files: SealedFiles | None = None
         self._lock = threading.Lock()
-        reference = weakref.ref(self)  # or the files of a forgotten log stay open for a while
+        reference = weakref.ref(self)  # weak, so that a deleted log's files are closed at once
 
         def on_wake() -> None:
             resting = reference()
@@ -57,27 +56,27 @@ class Resting:
         records.on_wake = indexes.on_wake = on_wake
 
     def allow(self, files: SealedFiles) -> None:
-        """Let the files rest now, and whenever too many are open: the segment is sealed and synced.
+        """Let the files rest now and whenever too many are open; the segment is sealed and synced.
 
-        The log lock is held, or no other thread knows the segment.
+        The log lock is held, or no other thread can use the segment.
         """
         with self._lock:
             self._files = files
         self.rest()
 
     def forbid(self) -> None:
-        """Keep open what is open or opened from now on: the segment is about to be changed."""
-        with self._lock:  # not while another thread has it rest
+        """Keep the files open from now on: the segment is about to be changed."""
+        with self._lock:  # wait for a `rest` of another thread
             self._files = None
 
     def woken(self) -> None:
-        """Count among the sealed segments that are open; called without a lock of the file."""
+        """Count as an open sealed segment; called without the file's lock."""
         files = self._files
         if files is not None:
             files.opened(self)
 
     def rest(self) -> None:
-        """Let go of the files, if that is allowed; reads that are under way end normally."""
+        """Close the files, if allowed; running reads end normally."""
         with self._lock:
             if self._files is not None:
                 self._records.rest()

@@ -1,4 +1,4 @@
-"""What decides whether a segment must be rolled before an append."""
+"""The parameters of the decision to roll a segment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RollParams(NamedTuple):
-    """What decides whether a segment must be rolled before an append; Kafka's `RollParams`."""
+    """The append and the limits that decide whether a segment rolls; Kafka's `RollParams`."""
 
     max_segment_ms: int
     max_segment_bytes: int

@@ -1,7 +1,7 @@
-"""Whether the indexes of a segment that nobody is going to scan can be believed so far.
+"""Quick checks of the indexes of a segment that recovery does not scan.
 
-Looks at the ends of the files, which costs a few reads however large they are. What it cannot see
-is proven when it is first followed; see `engine.segment.proofs`.
+It only reads the ends of the files, whatever their size. Other entries are verified when they are
+first used; see `engine.segment.proofs`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from engine.types import AbortedTransaction
 
 
 def ensure_sane(segment: Segment, *, has_transactions: bool) -> int | None:
-    """Raise CorruptIndex if what an index says last, or of a transaction, is not in the log file.
+    """Raise CorruptIndex if a last entry, or an aborted transaction, contradicts the log file.
 
-    `has_transactions` says whether there is a file of aborted transactions. Returns the offset
-    after the last batch, or None if damage of the log file hides it: that passes, and whoever reads
-    it finds it.
+    `has_transactions` says whether a transaction index exists. Returns the offset after the last
+    batch, or None if the log file is damaged there, which is not reported here: reads of it fail.
     """
     indexes = segment.indexes
     indexes.sanity_check(segment.size_bytes, has_transactions=has_transactions)
@@ -41,16 +40,16 @@ def _check_offsets(segment: Segment) -> None:
         return
     last = index.entry(index.count - 1)
     if index.count > 1 and not index.entry(0).offset < last.offset:
-        raise segment.proofs.disproved(index.path, f"goes back to offset {last.offset}")
+        raise segment.proofs.disproved(index.path, f"descends to offset {last.offset}")
     segment.proofs.ensure_batch_at(last.position, index)
     found = next((header.base_offset for _, header in segment.headers(last.position)), None)
     if found is None or found > last.offset:
         what = "the end" if found is None else found
-        raise segment.proofs.disproved(index.path, f"leads past offset {last.offset}, to {what}")
+        raise segment.proofs.disproved(index.path, f"points past offset {last.offset}, to {what}")
 
 
 def _check_last_time(segment: Segment) -> int:
-    """A time index that was cut short does not know of the times in the segment's tail.
+    """Raise CorruptIndex if the time index lacks the largest timestamp of the segment's tail.
 
     Returns the offset after the last batch.
     """
@@ -60,18 +59,18 @@ def _check_last_time(segment: Segment) -> int:
     if indexes.time.count == 0:
         _, first = next(segment.headers(), (0, None))
         if first is not None and first.max_timestamp >= 0:
-            what = f"does not know of the time {first.max_timestamp}"
+            what = f"lacks the time {first.max_timestamp}"
             raise segment.proofs.disproved(indexes.time_path, what)
     for _, header in segment.headers(indexes.offset.last_entry.position):
         if header.max_timestamp > last.timestamp:
-            what = f"does not know of the time {header.max_timestamp}"
+            what = f"lacks the time {header.max_timestamp}"
             raise segment.proofs.disproved(indexes.time_path, what)
         next_offset = header.next_offset
     return next_offset
 
 
 def _check_transaction(segment: Segment, aborted: AbortedTransaction) -> None:
-    """Find the marker that an entry stands for, and what it says."""
+    """Compare an entry with the marker it names."""
     found = segment.locate(aborted.last_offset)
     if found is not None:
         _, header = next(segment.headers(found.position))
@@ -90,5 +89,5 @@ def _check_transaction(segment: Segment, aborted: AbortedTransaction) -> None:
         ):
             return
     path = segment.indexes.transaction_path
-    what = f"names an abort at offset {aborted.last_offset} that is not there"
+    what = f"names an abort at offset {aborted.last_offset} that does not exist"
     raise segment.proofs.disproved(path, what)

@@ -1,9 +1,9 @@
 """One segment: the `.log` file of a range of offsets and the indexes derived from it.
 
-Offsets in the indexes are relative to the segment's base offset and 32 bits wide, which is why a
-segment rolls before it would hold an offset too far away. Appending, truncating, sealing and
-renaming need the log lock; locating and reading need none. Mirrors Kafka's `LogSegment`; recovery
-is in `engine.segment.recovery`.
+Offsets in the indexes are 32 bits wide and relative to the segment's base offset, so a segment
+rolls before an offset would be too far away. Appending, truncating, sealing and renaming need the
+log lock; locating and reading need no lock. Mirrors Kafka's `LogSegment`; recovery is in
+`engine.segment.recovery`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.segment.roll_params import RollParams
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
 
 MAX_CACHED_READ_BYTES: Final = 1024 * 1024
-"""More is for a worker, even from the page cache: it can take 10,000 checksums, about 3 ms."""
+"""Larger reads go to a worker, even from the page cache: 10,000 checksums take about 3 ms."""
 
 NO_MAXIMUM: Final = TimestampOffset(NO_TIMESTAMP, -1)
 
@@ -35,17 +35,17 @@ class SegmentCut(NamedTuple):
     """How much of a segment stays."""
 
     offset: int
-    """No batch that holds it, or a later one, stays."""
+    """Batches that hold this offset or a later one are removed."""
     position: int
-    """Where the log file ends afterwards."""
+    """The new end of the log file."""
     maximum: TimestampOffset
-    """As `Segment.maximum`, of what stays."""
+    """`Segment.maximum` of the remaining batches."""
     last: BatchHeader | None
-    """The header of the last batch that stays, if one does."""
+    """The header of the last remaining batch, if any."""
 
 
 class Segment:
-    """The batches from `base_offset` on, up to the next segment."""
+    """The batches from `base_offset` to the next segment."""
 
     __slots__ = (
         "_created_ms",
@@ -76,7 +76,7 @@ class Segment:
         is_new: bool = False,
         is_resting: bool = False,
     ) -> None:
-        """Open the log file, or create it if `is_new`; a resting one, and indexes, when used."""
+        """Open or create the log file; a resting file and the indexes are opened on first use."""
         self._fs = fs
         self.directory = directory
         self.base_offset = base_offset
@@ -87,14 +87,14 @@ class Segment:
         self.records = FileRecords(file, fs, path)
         if self.records.size_bytes > INT32_MAX:
             self.records.close()
-            what = f"{self.records.size_bytes} bytes are no segment, positions have 31 bits"
+            what = f"{self.records.size_bytes} bytes exceed a segment's positions of 31 bits"
             raise self.records.damaged(what, INT32_MAX)
         self.indexes = SegmentIndexes(
             fs, directory, base_offset, config.segment_index_bytes, suffix=suffix
         )
         self.resting = Resting(self.records, self.indexes)
         self.proofs = IndexProofs(self.records, base_offset)
-        self.index_interval_bytes = config.index_interval_bytes  # more lie between two entries
+        self.index_interval_bytes = config.index_interval_bytes  # the minimum between two entries
         self._jitter_ms = jitter_ms
         self._created_ms = now_ms
         self._rolling_timestamp: int | None = None
@@ -117,9 +117,9 @@ class Segment:
         """Write batches at the end and return their position.
 
         `offset_of_maximum` is the last offset of the first batch that has `maximum_timestamp`.
-        Raises SegmentOverflow if `largest_offset` cannot be expressed. Whatever is raised, file and
-        indexes are as they were. The log lock is held. After a crash the bytes may be there in
-        part: recovery cuts them.
+        Raises SegmentOverflow if `largest_offset` is too far from the base offset. If anything is
+        raised, file and indexes are unchanged. The log lock is held. A crash may leave a part of
+        the bytes, which recovery cuts.
         """
         if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise SegmentOverflow(
@@ -129,7 +129,8 @@ class Segment:
             )
         if self.records.size_bytes == 0:
             self._rolling_timestamp = maximum_timestamp
-        # Before the write, as it may need a file or space: after the write nothing may fail.
+        # Before the write, because it may need a file or space, and nothing may fail after the
+        # write.
         needs_entry = self._unindexed_bytes > self.index_interval_bytes
         if needs_entry:
             self.indexes.reserve_next()
@@ -141,17 +142,18 @@ class Segment:
                 self.index_position(OffsetPosition(largest_offset, position))
         except BaseException:
             self._maximum = maximum
-            self.records.truncate(position)  # or the next start would find a refused batch
+            self.records.truncate(position)  # or the next start would find the refused batch
             raise
         self._unindexed_bytes += len(data)
         return position
 
     def index_position(self, entry: OffsetPosition) -> None:
-        """Add one sparse entry to the offset index, and the maximum so far to the time index.
+        """Add an entry to the offset index, and the maximum so far to the time index.
 
-        Once either is full nothing is added, and a look-up reads the headers after the last entry:
-        recovery needs more entries than the appends did if several batches came in one append, or
-        if the topic's index settings changed. If one refuses its entry, the other is as it was.
+        If one of them is full, nothing is added, and look-ups read the headers after the last
+        entry. That happens in recovery, which needs more entries than the appends if they had
+        several batches, or if the topic's index settings changed. If one index raises, the other is
+        unchanged.
         """
         self._add_entry(entry, self._maximum)
         self._unindexed_bytes = 0
@@ -173,7 +175,7 @@ class Segment:
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether an append that rolls nothing would open, make and look at no file."""
+        """Whether an append without a roll would not open, create or stat a file."""
         records, indexes = self.records, self.indexes
         if records.is_resting or (self._rolling_timestamp is None and records.size_bytes):
             return False
@@ -181,7 +183,7 @@ class Segment:
         return indexes.are_open if needs_entry else indexes.are_known
 
     def _waited_ms(self, params: RollParams) -> int:
-        """Return the record time since the first append; the wall clock where it had none."""
+        """Return the record time since the first append; the wall-clock time if it had none."""
         if self._rolling_timestamp is None:
             _, header = next(self.records.headers(0, self.records.size_bytes))
             self._rolling_timestamp = header.max_timestamp
@@ -196,8 +198,8 @@ class Segment:
     ) -> BatchPosition | None:
         """Return the first batch that ends at or after `offset`, before position `end`.
 
-        None means that this segment holds nothing at or after `offset`. Needs no lock. Raises
-        StoredDataCorrupt, NotCached, or CorruptIndex if the offset index leads nowhere.
+        None means that this segment has no such batch. Needs no lock. Raises StoredDataCorrupt,
+        NotCached, or CorruptIndex if the offset index is wrong.
         """
         end = self.records.size_bytes if end is None else end
         if cached_only and not self.indexes.offset_stays_open():
@@ -205,23 +207,23 @@ class Segment:
         index = self.indexes.offset
         start = index.lookup(offset).position
         if start >= end:
-            # An entry may point past `end`, which is older than the index; take one before.
+            # The entry may point past `end`, which may be older than the index; use an earlier one.
             start = index.floor_by_position(end - 1).position
         self.proofs.ensure_batch_at(start, index, cached_only=cached_only)
         found = self.records.batch_at_or_after(
             offset, start, end, next_offset=self.base_offset, cached_only=cached_only
         )
         if found is not None and found.position == start > 0 and found.base_offset > offset:
-            raise self.proofs.disproved(index.path, f"leads past {offset}, to {found.base_offset}")
+            raise self.proofs.disproved(index.path, f"points past {offset}, to {found.base_offset}")
         return found
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
     ) -> OffsetPosition:
-        """Return where the batches from `first` on that fit before position `limit` end.
+        """Return the end of the batches from `first` on that fit before position `limit`.
 
-        `first` itself always fits. The offset is the one to read on from, the position that of the
-        next batch. `end` is where the readable batches of this segment stop.
+        `first` always fits. The result is the offset to continue from and the position of the next
+        batch. `end` is the end of this segment's readable batches.
         """
         result = OffsetPosition(first.last_offset + 1, first.end)
         index = self.indexes.offset
@@ -245,9 +247,9 @@ class Segment:
     ) -> Buffer:
         """Return the batches in [position, end), each with its checksum verified.
 
-        `sought` is the offset that the first batch is read for; if that batch is damaged, the error
-        names it. Raises StoredDataCorrupt rather than return a damaged batch, and NotCached, also
-        if the batches are too many bytes to be verified by a caller that must not wait.
+        `sought` is the requested offset; if the first batch is damaged, the error names it. Raises
+        StoredDataCorrupt instead of returning a damaged batch, and NotCached if the disk is needed
+        or the range is too large to verify for a caller that must not wait.
         """
         if cached_only and end - position > MAX_CACHED_READ_BYTES:
             raise NotCached
@@ -264,12 +266,12 @@ class Segment:
         if following_bytes:
             following = self._base_offset_of(data[length:], end, cached_only=cached_only)
             if following is not None and following < next_offset:
-                what = f"offsets up to {next_offset - 1}, and {following} is next"
+                what = f"offsets up to {next_offset - 1}, but {following} is next"
                 raise self.records.damaged(what, position, sought)
         return batches
 
     def _base_offset_of(self, header: Buffer, position: int, *, cached_only: bool) -> int | None:
-        """Return what the header of the batch at `position` says; None if it cannot be one."""
+        """Return the base offset in the header at `position`; None if it cannot be a batch."""
         try:
             found = parse_header(header)
         except CorruptBatch:
@@ -284,9 +286,9 @@ class Segment:
         return self.records.headers(start, end, sought=self.base_offset)
 
     def read_next_offset(self) -> int:
-        """Return the offset after the last batch, reading only from the last index entry on.
+        """Return the offset after the last batch, reading from the last index entry on.
 
-        One that goes back, which only damage makes, does not take the log with it.
+        A descending offset, which is damage, is ignored, so that it does not cost the log.
         """
         next_offset = self.base_offset
         for _, header in self.headers(self.indexes.offset.last_entry.position):
@@ -297,16 +299,16 @@ class Segment:
 
     @property
     def maximum(self) -> TimestampOffset:
-        """The largest record time so far and the last offset of the first batch that has it.
+        """The largest record timestamp so far, and the last offset of the first batch that has it.
 
-        Written under the log lock or before anyone else knows the segment, and replaced as a whole:
-        readers, who take no lock, only read it.
+        Written under the log lock, or before other threads can use the segment, and replaced as a
+        whole, because readers take no lock.
         """
         return self._maximum
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest record time in ms; where no record has one, when the file was modified."""
+        """The largest record timestamp in ms; without one, the file's modification time."""
         timestamp = self.maximum.timestamp
         return timestamp if timestamp >= 0 else self.modified_ms
 
@@ -315,20 +317,20 @@ class Segment:
         return self.records.file.modified_ms()
 
     def set_modified_ms(self, modified_ms: int) -> None:
-        """Pretend that the files were last modified then, as those they were made from."""
+        """Set the files' modification time to that of the files they replace."""
         self._fs.set_modified_ms(self.records.path, modified_ms)
         self._fs.set_modified_ms(self.indexes.offset_path, modified_ms)
         self._fs.set_modified_ms(self.indexes.time_path, modified_ms)
 
-    # -- end of life -------------------------------------------------------------------------
+    # -- seal, truncate, close ---------------------------------------------------------------
 
     def mark_indexes_made(self) -> None:
-        """Note that the indexes have just been made, as recovery does."""
+        """Record that this process has just rebuilt the indexes."""
         self.proofs.trust_index()
         self.proofs.unproven_aborts_bytes = 0
 
     def reset_for_recovery(self) -> None:
-        """Forget everything derived from the log file."""
+        """Drop everything derived from the log file."""
         self.indexes.reset()
         self._maximum = NO_MAXIMUM
         self._rolling_timestamp = None
@@ -337,7 +339,7 @@ class Segment:
     def replace_entries(
         self, entries: Sequence[tuple[OffsetPosition, TimestampOffset]], maximum: TimestampOffset
     ) -> None:
-        """Index the segment anew with what a walk over all of it found. The log lock is held."""
+        """Replace all index entries by those of a complete scan. The log lock is held."""
         self.indexes.reset_sparse()
         self._maximum = maximum
         for entry, maximum_so_far in entries:
@@ -345,20 +347,20 @@ class Segment:
         self.proofs.trust_index()
 
     def load_maximum(self) -> None:
-        """Take the maximum from the time index that was found on disk: its last entry.
+        """Load the maximum from the last entry of the time index.
 
-        Nobody else knows the segment yet.
+        No other thread can use the segment yet.
         """
         entry = self.indexes.time.last_entry
         self._maximum = entry if entry.timestamp >= 0 else NO_MAXIMUM
 
     def observe_maximum(self, timestamp: int, offset: int) -> None:
-        """Take a batch's largest time into account; an equal one does not replace the first."""
+        """Update the maximum with a batch's largest timestamp; of equal ones the first stays."""
         if timestamp > self._maximum.timestamp:
             self._maximum = TimestampOffset(timestamp, offset)
 
     def seal(self) -> None:
-        """Give the indexes their last entry and their final size; the segment takes no appends."""
+        """Add the last entry to the time index and trim the files, after the last append."""
         self._note_maximum()
         self.indexes.trim()
         self.records.truncate(self.records.size_bytes)  # cuts a preallocated tail
@@ -369,14 +371,14 @@ class Segment:
             self.indexes.time.maybe_append(maximum.timestamp, maximum.offset, skip_full=True)
 
     def make_active(self) -> None:
-        """Give the indexes room for appends again; those that rest, with the first append."""
+        """Give the indexes room for appends again; resting ones get it with the first append."""
         self.resting.forbid()
         self.indexes.resize()
 
     def truncate(self, cut: SegmentCut, *, now_ms: int) -> None:
-        """Take away what `cut`, which `plan_cut` made of this segment, leaves out.
+        """Truncate the segment according to the result of `plan_cut`.
 
-        The log lock is held. After a crash some of the bytes may be there again.
+        The log lock is held. A crash may restore some of the bytes.
         """
         self.resting.forbid()
         self.indexes.truncate_to_offset(cut.offset)
@@ -396,25 +398,25 @@ class Segment:
         self.indexes.sync()
 
     def close(self) -> None:
-        """Give the time index its last entry, trim the files to their content, let go of them.
+        """Add the last entry to the time index, then trim, sync and close the files.
 
-        Afterwards all of it would survive a power cut.
+        Afterwards the segment would survive a power cut.
         """
         self.resting.forbid()
         self._note_maximum()
         self.indexes.close()
-        if not self.records.is_resting:  # else it was synced and trimmed before
+        if not self.records.is_resting:  # a resting file is synced and trimmed
             self.records.sync()
             self.records.truncate(self.records.size_bytes)
         self.records.close()
 
     def close_handles(self) -> None:
-        """Let go of the files without writing anything: their directory is offline."""
+        """Close the files without writing: their directory is offline."""
         self.indexes.close_handles()
         self.records.close()
 
     def change_suffix(self, new: str) -> None:
-        """Rename the segment's files so that their names end in `new`, without what was there."""
+        """Rename the segment's files: their suffix is replaced by `new`."""
         target = self.directory / (names.log_name(self.base_offset) + new)
         with self.records.renaming():
             self._fs.rename(self.records.path, target)
@@ -422,20 +424,20 @@ class Segment:
         self.indexes.change_suffix(new)
 
     def remove_files(self) -> None:
-        """Remove the files by name; whoever still reads them keeps them until done."""
+        """Remove the files by name; readers that have them open can continue."""
         self.indexes.remove_files()
         self.records.close_if_resting()
         self._fs.remove(self.records.path, missing_ok=True)
 
     def move_to(self, directory: Path) -> None:
-        """Note that the directory got another name; inside `renaming` of both."""
+        """Use the files under a renamed directory; call it inside both `renaming` guards."""
         self.directory = directory
         self.records.path = directory / self.records.path.name
         self.indexes.move_to(directory)
 
 
 def locate_surely(segment: Segment, offset: int) -> BatchPosition | None:
-    """As `Segment.locate`; a wrong index is not an error but costs a walk from the first byte."""
+    """As `Segment.locate`, but if the index is wrong, scan from the first byte."""
     try:
         return segment.locate(offset)
     except CorruptIndex:

@@ -1,9 +1,9 @@
 """The ordered map of segments: base offset to segment, with immutable snapshots for readers.
 
-Whoever changes the map holds the log lock. Readers take `snapshot`, a tuple of base offsets and a
-tuple of segments that belong together, and search it without a lock. Mirrors Kafka's `LogSegments`,
-a concurrent skip list; a log has few segments and changes them seldom, so a copy per change is
-cheap beside the file system calls that come with it.
+Changes need the log lock. Readers take `snapshot`, matching tuples of base offsets and segments,
+and search it without a lock. Mirrors Kafka's `LogSegments`, a concurrent skip list. A log has few
+segments and rarely changes them, so a copy for each change is cheap compared with its file system
+calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.segment.segment import Segment
 
 
 class SegmentSnapshot(NamedTuple):
-    """All segments at one moment, ascending; `base_offsets` and `segments` have one length."""
+    """All segments at one moment, ascending; both tuples have the same length."""
 
     base_offsets: tuple[int, ...]
     segments: tuple[Segment, ...]
@@ -33,7 +33,7 @@ class Segments:
     """The segments of one log. Changes need the log lock, reads do not."""
 
     active: Segment
-    """The segment that takes appends: the last one. A log always has one."""
+    """The last segment, which takes the appends. A log always has one."""
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._by_base_offset: SortedDict[int, Segment] = SortedDict()
@@ -43,17 +43,17 @@ class Segments:
         self._publish()
 
     def add(self, segment: Segment) -> None:
-        """Put the segment in, in place of one with its base offset."""
+        """Add a segment; it replaces one with the same base offset."""
         self._by_base_offset[segment.base_offset] = segment
         self._publish()
 
     def remove(self, base_offset: int) -> None:
-        """Take a segment out; one that is not there is no error."""
+        """Remove a segment; a missing one is ignored."""
         if self._by_base_offset.pop(base_offset, None) is not None:
             self._publish()
 
     def replace(self, added: Iterable[Segment], removed: Iterable[Segment]) -> None:
-        """Take segments out and put others in, at one instant for readers."""
+        """Remove segments and add others, atomically for readers."""
         for segment in removed:
             del self._by_base_offset[segment.base_offset]
         for segment in added:
@@ -65,7 +65,7 @@ class Segments:
         self._publish()
 
     def _publish(self) -> None:
-        """Make the map as it is now what readers see."""
+        """Publish the present map to readers."""
         self.snapshot = SegmentSnapshot(
             tuple(self._by_base_offset.keys()), tuple(self._by_base_offset.values())
         )
@@ -141,6 +141,6 @@ class Segments:
 
 
 def close_all(segments: Iterable[Segment]) -> None:
-    """Let go of the files of segments without writing anything."""
+    """Close the files of segments without writing anything."""
     for segment in segments:
         segment.close_handles()

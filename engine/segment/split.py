@@ -1,8 +1,8 @@
-"""Split a segment that holds offsets its indexes cannot express.
+"""Splits a segment with offsets that are too large for its indexes.
 
-Brokers long ago could write such segments: base offset 0 and a batch beyond 2**31 - 1. Splitting
-copies the batches unchanged into segments that begin where each of them begins. Mirrors Kafka's
-`LocalLog.splitOverflowedSegment` and `LogSegment.appendFromFile`.
+Old brokers could write such segments, with base offset 0 and an offset above 2**31 - 1 for example.
+A split copies the batches unchanged into new segments, each named after its first batch. Mirrors
+Kafka's `LocalLog.splitOverflowedSegment` and `LogSegment.appendFromFile`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.segment.segment import Segment
 from engine.types import INT32_MAX, NO_TIMESTAMP, TimestampOffset
 
 COPY_BYTES: Final = 1024 * 1024
-"""How much is copied with one append, and described by at most one index entry."""
+"""How much is copied in one append, and covered by at most one index entry."""
 
 
 def has_overflow(segment: Segment) -> bool:
@@ -28,10 +28,10 @@ def has_overflow(segment: Segment) -> bool:
 
 
 def split_overflowed(segment: Segment, create: Callable[[int], Segment]) -> list[Segment]:
-    """Return new segments, sealed and on disk, that together hold the bytes of `segment`.
+    """Return new segments, sealed and synced, that together hold the bytes of `segment`.
 
-    `create` opens an empty segment whose files are not yet live, given its base offset. Raises
-    InvalidRequestValue for a segment that needs no split.
+    `create` creates an empty segment with the given base offset, whose files are not live yet.
+    Raises InvalidRequestValue for a segment that needs no split.
     """
     if not has_overflow(segment):
         raise InvalidRequestValue(f"{segment} needs no split")
@@ -52,7 +52,7 @@ def split_overflowed(segment: Segment, create: Callable[[int], Segment]) -> list
 
 
 def append_from(target: Segment, source: Segment, position: int) -> int:
-    """Copy batches of `source` from `position` on while `target` can express them.
+    """Copy batches of `source` from `position` on, while their offsets fit into `target`.
 
     Returns the bytes copied.
     """
@@ -70,7 +70,7 @@ def append_from(target: Segment, source: Segment, position: int) -> int:
 
 
 def _take(target: Segment, source: Segment, position: int) -> list[BatchHeader]:
-    """Return the next batches that fit into one copy; a single one may be larger."""
+    """Return the headers of the next batches to copy; a single batch may exceed the size."""
     taken: list[BatchHeader] = []
     size = 0
     for _, header in source.headers(position):
@@ -84,7 +84,7 @@ def _take(target: Segment, source: Segment, position: int) -> list[BatchHeader]:
 
 
 def _maximum(headers: list[BatchHeader]) -> TimestampOffset:
-    """Return the largest time and the last offset of the first batch that has it."""
+    """Return the largest timestamp and the last offset of the first batch that has it."""
     maximum = TimestampOffset(NO_TIMESTAMP, headers[0].last_offset)
     for header in headers:
         if header.max_timestamp > maximum.timestamp:

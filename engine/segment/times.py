@@ -1,4 +1,4 @@
-"""Look-ups in a segment's time index, held against its log file: an index carries no checksum."""
+"""Verified look-ups in a segment's time index, which has no checksum."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from engine.types import TimestampOffset
 
 
 def floor_by_time(segment: Segment, timestamp_ms: int) -> TimestampOffset:
-    """Return the last entry of the time index at or before a time, else (-1, base offset).
+    """Return the last time index entry at or before a time, or (-1, base offset) if none.
 
-    Nothing up to its offset is later. Raises CorruptIndex if the log file says otherwise.
+    No record up to its offset is later. Raises CorruptIndex if the log file contradicts it.
     """
     entry = segment.indexes.time.lookup(timestamp_ms)
     ensure_true(segment, entry)

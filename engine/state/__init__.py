@@ -1,1 +1,1 @@
-"""What a log knows beyond its bytes, all of it rebuilt from them: watermarks, epochs, producers."""
+"""The state derived from a log's batches: watermarks, leader epochs, producers."""

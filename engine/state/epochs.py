@@ -1,10 +1,10 @@
-"""The leader epochs of one log: which epoch wrote from which offset on.
+"""The leader epochs of one log, and the first offset of each.
 
-Epochs and start offsets both ascend strictly; an entry in the way of a newer assignment is removed.
-Readers take the immutable tuple of entries and need no lock; whoever changes it holds the log's
-lock. An assignment is on disk before it counts. Truncation changes memory at once and the file at
-the next `flush`: a file left behind by a crash holds entries too many, never too few, and loading
-trims them. Mirrors Kafka's `LeaderEpochFileCache`.
+Epochs and start offsets strictly ascend; an assignment removes entries that would violate that.
+Readers take the immutable tuple of entries and need no lock; changes need the log lock. An
+assignment is on disk before it takes effect. A truncation changes memory at once, and the file with
+the next `flush`: after a crash the file has too many entries, never too few, and loading trims
+them. Mirrors Kafka's `LeaderEpochFileCache`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _start_offset = attrgetter("start_offset")
 class LeaderEpochCache:
     """The entries of `leader-epoch-checkpoint` in one partition directory.
 
-    Opening reads the file and raises CorruptCheckpoint if it is damaged; a missing file is an empty
-    history.
+    The constructor reads the file and raises CorruptCheckpoint if it is damaged; a missing file
+    counts as empty.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._path = directory / LEADER_EPOCH_CHECKPOINT
-        self._file_lock = threading.Lock()  # an assignment and a flush may want to write together
+        self._file_lock = threading.Lock()  # an assignment and a flush may run at the same time
         self._entries: tuple[EpochOffset, ...] = tuple(read_epochs(fs, self._path))
         self._written = self._entries
         self.highest_epoch_as_read: Final = self._entries[-1].epoch if self._entries else 0
-        """The log's leader epoch where there is no cluster: loading trims entries, never this."""
+        """The latest epoch at loading. Loading trims entries, but never lowers this epoch."""
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Make `epoch` begin at `start_offset` unless it is the latest and began before.
+        """Record that `epoch` begins at `start_offset`, unless it is the latest and began before.
 
-        Returns whether anything changed; if so it is on disk. If the write fails, nothing changed.
-        Raises InvalidRequestValue for a negative epoch or offset.
+        Returns whether the entries changed; a change is on disk. If the write fails, nothing
+        changes. Raises InvalidRequestValue for a negative epoch or offset.
         """
         if self._entries:
             latest = self._entries[-1]
@@ -63,16 +63,16 @@ class LeaderEpochCache:
         return True
 
     def move_start(self, start_offset: int) -> None:
-        """Have the latest epoch begin at `start_offset`: the log was cut there, or begins there.
+        """Make the latest epoch begin at `start_offset`, after a truncation to that offset.
 
-        What began there or later is forgotten. The file follows at `flush`: until then a start
-        finds the epoch in it, which is what counts, and takes its beginning from the batches.
+        Entries at or after it are removed. `flush` writes the file. Until then a start still finds
+        the epoch in it, and takes its start offset from the batches.
         """
         latest = self._entries[-1]
         self._entries = self._with(EpochOffset(latest.epoch, start_offset))
 
     def _with(self, assigned: EpochOffset) -> tuple[EpochOffset, ...]:
-        """Return the entries with this one, and without those that it replaces."""
+        """Return the entries with this one added, without those that it replaces."""
         epoch, start_offset = assigned
         kept = self._entries
         while kept and (kept[-1].epoch >= epoch or kept[-1].start_offset >= start_offset):
@@ -83,7 +83,7 @@ class LeaderEpochCache:
         return (*kept, assigned)
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Forget the epochs that begin at `end_offset` or later; the file follows at `flush`."""
+        """Remove the epochs that begin at or after `end_offset`; `flush` writes the file."""
         count = bisect_left(self._entries, end_offset, key=_start_offset)
         if end_offset < 0 or count == len(self._entries):
             return False
@@ -91,9 +91,9 @@ class LeaderEpochCache:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget what lies before `start_offset`; the epoch in force there begins there now.
+        """Remove entries before `start_offset`; the epoch of that offset now begins there.
 
-        The file follows at `flush`.
+        `flush` writes the file.
         """
         count = bisect_right(self._entries, start_offset, key=_start_offset)
         if count == 0 or self._entries[0].start_offset == start_offset:
@@ -103,22 +103,22 @@ class LeaderEpochCache:
         return True
 
     def clear_and_flush(self) -> None:
-        """Forget everything, in memory and on disk."""
+        """Remove all entries, in memory and on disk."""
         self._replace(())
 
     def flush(self) -> None:
-        """Bring the file up to date with memory. The caller need not hold the log's lock."""
+        """Write the entries to the file. The log lock is not needed."""
         with self._file_lock:
             entries = self._entries
             if self._written is not entries:
                 try:
                     write_epochs(self._fs, self._path, entries)
                 except FileNotFoundError:
-                    return  # the partition's directory was renamed or removed meanwhile
+                    return  # the directory was renamed or removed meanwhile
                 self._written = entries
 
     def move_to(self, directory: Path) -> None:
-        """Use the file under its new parent: the partition directory was renamed."""
+        """Use the file in the renamed partition directory."""
         with self._file_lock:
             self._path = directory / LEADER_EPOCH_CHECKPOINT
 
@@ -133,13 +133,13 @@ class LeaderEpochCache:
         return entries[-1] if entries else None
 
     def check_invariants(self) -> None:
-        """Fail unless epochs and start offsets both ascend strictly."""
+        """Fail unless epochs and start offsets strictly ascend."""
         for earlier, later in zip(self._entries, self._entries[1:], strict=False):
             assert earlier.epoch < later.epoch, (earlier, later)
             assert earlier.start_offset < later.start_offset, (earlier, later)
 
     def _replace(self, entries: tuple[EpochOffset, ...]) -> None:
-        """Put `entries` on disk, then into memory."""
+        """Write `entries` to disk, then use them."""
         with self._file_lock:
             write_epochs(self._fs, self._path, entries)
             self._entries = entries

@@ -1,9 +1,8 @@
-"""Judge one producer's batch: what the producer's state would be afterwards, or why it is refused.
+"""Checks a batch against its producer's state; returns the new state, or raises.
 
-Pure: an entry and a header in, a step out; nothing live is changed. The order of the checks is
+Pure: takes an entry and a header, returns a step; changes nothing. The order of the checks is
 Kafka's (`ProducerAppendInfo`): epoch, sequence, transaction. Batches with origin REPLICATION are
-already in a log: what is odd about them is reported and accepted, because refusing them would lose
-data that is there.
+already in a log: violations are reported and accepted, because refusing them would lose data.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """What one accepted batch changes."""
+    """The changes of one accepted batch."""
 
     entry: ProducerEntry
     opens_transaction: bool = False
@@ -46,10 +45,10 @@ def judge_data(
     *,
     lowest_verified_sequence: int | None = None,
 ) -> Step:
-    """Return the step of a data batch, whose offsets are assigned.
+    """Return the step for a data batch with assigned offsets.
 
-    `lowest_verified_sequence` is what a pending verification of this producer stored, if any: a
-    batch that starts above it has overtaken the one that was verified.
+    `lowest_verified_sequence` is the sequence of a pending verification, if any: a batch that
+    starts above it has overtaken the verified one.
 
     Raises ProducerFenced, SequenceGap or InvalidTransactionState.
     """
@@ -73,10 +72,10 @@ def judge_marker(
     origin: AppendOrigin,
     now_ms: int,
 ) -> Step:
-    """Return the step of a control batch, whose offset is assigned.
+    """Return the step for a control batch with an assigned offset.
 
-    `marker` is None for a control batch that ends nothing: emptied by compaction, or of a type that
-    producer state does not know. Only the producer's existence is noted then.
+    `marker` is None for a control batch that ends no transaction: it was emptied by compaction, or
+    has another type. Then the producer is only recorded as known.
 
     Raises ProducerFenced or CoordinatorFenced.
     """
@@ -121,7 +120,7 @@ def _check_sequence(
     if lowest_verified_sequence is not None and first_sequence > lowest_verified_sequence:
         raise _sequence_gap(entry, header, lowest_verified_sequence)
     if entry.producer_epoch == NO_PRODUCER_EPOCH:
-        return  # an unknown producer, or one whose state was lost, may go on anywhere
+        return  # an unknown or expired producer may use any sequence
     if header.producer_epoch != entry.producer_epoch or entry.last_sequence == NO_SEQUENCE:
         expected = 0  # the first batch of an epoch
     else:
@@ -133,7 +132,7 @@ def _check_sequence(
 def _sequence_gap(entry: ProducerEntry, header: BatchHeader, expected: int) -> SequenceGap:
     return SequenceGap(
         f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {expected} was "
-        f"expected and {header.base_sequence} received",
+        f"expected, {header.base_sequence} was received",
         producer_id=entry.producer_id,
         producer_epoch=header.producer_epoch,
         expected=expected,
@@ -146,7 +145,7 @@ def _refuse_plain_batch_in_transaction(
 ) -> None:
     message = (
         f"producer {entry.producer_id} has a transaction open since offset "
-        f"{entry.transaction_first_offset}, and the batch at {header.base_offset} is not part of it"
+        f"{entry.transaction_first_offset}, but the batch at {header.base_offset} is not part of it"
     )
     if origin is AppendOrigin.REPLICATION:
         _logger.warning("%s; accepted, because it is already in the log", message)

@@ -1,11 +1,11 @@
-"""One producer as a log knows it: its epoch, its last five batches, its open transaction.
+"""One producer's state in a log: its epoch, its last five batches, its open transaction.
 
-Entries are values: an append stages new ones beside the live ones, and publishing them is one
-update of a dictionary. Nothing here does IO. Mirrors Kafka's `ProducerStateEntry`.
+Entries are immutable: an append stages new ones, and one dictionary update publishes them. Mirrors
+Kafka's `ProducerStateEntry`.
 
-`last_timestamp` is a record's time and goes into snapshots, as Kafka's does. `seen_ms` is the
-moment the entry was last appended to or loaded; it lives in memory only and keeps a backfill of old
-records from losing its duplicate detection.
+`last_timestamp` is a record's timestamp and is stored in snapshots, as in Kafka. `seen_ms` is the
+time of the last append or of loading; it is only kept in memory, so that producers that backfill
+old records do not expire early.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from engine.records.header import BatchHeader, decrement_sequence
 from engine.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 CACHED_BATCHES: Final = 5
-"""How many batches per producer a retry may reach back; Kafka's `NUM_BATCHES_TO_RETAIN`."""
+"""How many batches per producer duplicate detection keeps; Kafka's `NUM_BATCHES_TO_RETAIN`."""
 
 NO_COORDINATOR_EPOCH: Final = -1
 
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60_000
-"""How long after its timeout an open transaction is late; Kafka's constant of that name."""
+"""How long after its timeout an open transaction counts as late; Kafka's constant."""
 
 
 class BatchMetadata(NamedTuple):
-    """One appended batch as duplicate detection remembers it; both ends inclusive."""
+    """One appended batch, for duplicate detection; both ends inclusive."""
 
     last_sequence: int
     last_offset: int
@@ -43,7 +43,8 @@ class BatchMetadata(NamedTuple):
 
 
 Idle: TypeAlias = tuple[int, int]
-"""Since when a producer is idle: when it appended or was loaded, then the time in its records."""
+"""Since when a producer is idle: the time of its last append or loading, then its last record
+time."""
 
 
 class ProducerEntry(NamedTuple):
@@ -78,20 +79,20 @@ class ProducerEntry(NamedTuple):
         return None
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the producer was idle for long enough and has no transaction open."""
+        """Whether the producer has been idle for `expiration_ms` and has no open transaction."""
         if self.transaction_first_offset is not None:
             return False
         return now_ms - max(self.last_timestamp, self.seen_ms) >= expiration_ms
 
     def is_late(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether a transaction is open and the producer has been silent for too long."""
+        """Whether a transaction is open for longer than the maximum timeout and 5 minutes."""
         if self.transaction_first_offset is None or self.last_timestamp <= 0:
             return False
         allowed_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
         return now_ms - self.last_timestamp > allowed_ms
 
     def with_batch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
-        """Return the state after a data batch; another epoch forgets the batches of this one."""
+        """Return the state after a data batch; a new epoch drops the remembered batches."""
         batch = BatchMetadata(
             header.last_sequence,
             header.last_offset,
@@ -110,7 +111,7 @@ class ProducerEntry(NamedTuple):
         )
 
     def with_marker(self, producer_epoch: int, marker: EndMarker, now_ms: int) -> ProducerEntry:
-        """Return the state after a marker; another epoch forgets the batches of this one."""
+        """Return the state after a marker; a new epoch drops the remembered batches."""
         kept = self.batches if self.producer_epoch == producer_epoch else ()
         return self._replace(
             producer_epoch=producer_epoch,

@@ -1,8 +1,8 @@
-"""The bytes of a producer snapshot, read and written; see docs/formats/producer-snapshot.md.
+"""Encodes and decodes producer snapshots; see docs/formats/producer-snapshot.md.
 
-A header of ten bytes and 46 bytes per producer. Only the newest batch of a producer is kept, so
-after a reload a retry is recognised for that batch alone, until newer batches or a scan of the
-log's tail refill the window. Pure; mirrors Kafka's `ProducerStateManager.writeSnapshot`.
+A header of ten bytes, then 46 bytes per producer. Only the newest batch of a producer is stored, so
+after a reload only retries of that batch are recognised, until newer batches or the duplicate
+windows fill up the state. Pure; mirrors Kafka's `ProducerStateManager.writeSnapshot`.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ assert HEADER.size == CHECKED_POSITION + _COUNT.size, "the checksum covers the c
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of a snapshot with these entries, in the order given."""
+    """Return the bytes of a snapshot with these entries, in this order."""
     packed = [_pack(entry) for entry in entries]
     checked = _COUNT.pack(len(packed)) + b"".join(packed)
     return struct.pack(">hI", VERSION, crc32c(checked)) + checked
 
 
 def decode_snapshot(content: bytes, *, loaded_ms: int) -> tuple[ProducerEntry, ...]:
-    """Return the entries of a snapshot in file order, seen at `loaded_ms`.
+    """Return the entries of a snapshot in file order, with `seen_ms` set to `loaded_ms`.
 
-    Raises CorruptSnapshot for an unknown version, a wrong checksum, a size that does not fit, or a
-    negative producer id.
+    Raises CorruptSnapshot for an unknown version, a wrong checksum or size, or a negative producer
+    id.
     """
     if len(content) < HEADER.size:
         raise CorruptSnapshot(f"a producer snapshot of {len(content)} bytes has no header")
     version, stored, count = HEADER.unpack_from(content)
     if version != VERSION:
-        raise CorruptSnapshot(f"version {version} of a producer snapshot is not known")
+        raise CorruptSnapshot(f"unknown version {version} of a producer snapshot")
     computed = crc32c(memoryview(content)[CHECKED_POSITION:])
     if computed != stored:
         raise CorruptSnapshot(f"crc {stored:#010x} stored, {computed:#010x} computed")
@@ -70,12 +70,12 @@ def decode_snapshot(content: bytes, *, loaded_ms: int) -> tuple[ProducerEntry, .
     body = memoryview(content)[HEADER.size :]
     entries = tuple(_unpack(fields, loaded_ms) for fields in ENTRY.iter_unpack(body))
     if any(entry.producer_id <= NO_PRODUCER_ID for entry in entries):
-        raise CorruptSnapshot("a producer snapshot holds an id that no producer can have")
+        raise CorruptSnapshot("a producer snapshot holds a negative producer id")
     return entries
 
 
 def ensure_below(entries: Iterable[ProducerEntry], end_offset: int) -> None:
-    """Raise CorruptSnapshot if an entry knows of `end_offset` or more: it is of another log."""
+    """Raise CorruptSnapshot if an entry has an offset of `end_offset` or more: another log's."""
     for entry in entries:
         written = entry.batches[-1].last_offset if entry.batches else UNKNOWN_OFFSET
         if max(written, entry.transaction_first_offset or UNKNOWN_OFFSET) >= end_offset:
@@ -83,10 +83,10 @@ def ensure_below(entries: Iterable[ProducerEntry], end_offset: int) -> None:
 
 
 def in_table_order(entries: Iterable[ProducerEntry]) -> list[ProducerEntry]:
-    """Return the entries as a Java hash table would iterate over them, which is Kafka's file order.
+    """Return the entries in the order of a Java hash table, which is Kafka's file order.
 
-    It depends on the producer ids alone, so two ways to one state give one file. (Kafka's order
-    also remembers a table that was once larger, which no reader may depend on.)
+    It only depends on the producer ids, so equal states give equal files. (Kafka's order also
+    depends on the table's earlier size, which readers must not rely on.)
     """
     ordered = sorted(entries, key=lambda entry: entry.producer_id)
     capacity = 16

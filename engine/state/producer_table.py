@@ -1,8 +1,8 @@
-"""The producers of one log by id: bounded, and the one that has been idle for longest goes first.
+"""The producers of one log by id, with a limit: the longest idle one is removed first.
 
-An id is the client's to choose, so without a bound a client could have a log remember as many as it
-likes. What goes is what expires anyway: its next append is accepted like that of an unknown
-producer, and only a repetition is no longer recognised.
+Clients choose their ids, so without a limit a client could fill the memory. Removing a producer has
+the effect of its expiry: its next append is accepted like that of an unknown producer, and its
+retries are no longer recognised.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from engine.state.transactions import OpenTransaction
 
 
 class ProducerTable(OrderedDict[int, ProducerEntry]):
-    """In the order of their last append. Not thread-safe."""
+    """Producers in the order of their last append. Not thread-safe."""
 
     def __init__(self, max_producers: int) -> None:
         super().__init__()
         self._max_producers = max_producers
 
     def publish(self, entries: Mapping[int, ProducerEntry]) -> None:
-        """Take these as the ones that appended last, and forget others beyond the limit."""
+        """Add these as the ones that appended last; remove others beyond the limit."""
         for producer_id, entry in entries.items():
             self[producer_id] = entry
             self.move_to_end(producer_id)
@@ -31,12 +31,12 @@ class ProducerTable(OrderedDict[int, ProducerEntry]):
             self._evict()
 
     def reach_back(self, windows: Windows) -> None:
-        """Know of older batches again, as far as `windows` tells of the same producers."""
+        """Add older batches from the duplicate windows to the same producers."""
         for producer_id, entry in self.items():
             self[producer_id] = with_windows(entry, windows)
 
     def check_invariants(self, ongoing: Sequence[OpenTransaction], highest_id: int) -> None:
-        """Fail unless entries and open transactions tell the same story."""
+        """Fail unless entries and open transactions agree."""
         by_entries = {
             (entry.transaction_first_offset, entry.producer_id)
             for entry in self.values()
@@ -50,7 +50,7 @@ class ProducerTable(OrderedDict[int, ProducerEntry]):
             assert producer_id <= highest_id, (producer_id, highest_id)
 
     def _evict(self) -> None:
-        """Forget the idle; a producer with an open transaction is needed until that ends."""
+        """Remove idle producers beyond the limit, but none with an open transaction."""
         for _ in range(len(self)):
             producer_id, entry = next(iter(self.items()))
             if entry.transaction_first_offset is None:

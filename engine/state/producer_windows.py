@@ -1,10 +1,10 @@
-"""The file of duplicate windows: what Kafka's snapshot leaves out of a producer's last batches.
+"""The file of duplicate windows: the recent batches that Kafka's snapshots leave out.
 
 `tidelog-producer-windows` in a partition directory; docs/formats/producer-snapshot.md. A snapshot
-holds the last batch of each producer, and a repetition may reach back five. The file holds all that
-are remembered, of the producers with more than one. It is believed of a producer only if the batch
-that the snapshot has is among them: they are of one log and one history then, whichever of the two
-files is newer. Ours; Kafka leaves files that it does not know alone.
+holds the last batch of each producer, but a retry may be up to five batches old. This file holds
+all remembered batches of the producers with more than one. A producer's batches are only used if
+the batch in the snapshot is among them: then both files describe the same history, whichever is
+newer. The format is tidelog's; Kafka ignores files that it does not know.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Windows: TypeAlias = Mapping[tuple[int, int], Sequence[BatchMetadata]]
 
 
 def encode_windows(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of the file; none if all there is to tell is in the snapshot."""
+    """Return the bytes of the file; empty if a snapshot holds everything."""
     packed = [
         BATCH.pack(entry.producer_id, entry.producer_epoch, *batch)
         for entry in entries
@@ -60,7 +60,7 @@ def encode_windows(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_windows(content: bytes) -> Windows:
-    """Return what the file holds; CorruptSnapshot if it is not as `encode_windows` writes it."""
+    """Return the content of the file; CorruptSnapshot if it is malformed."""
     if len(content) < HEADER.size:
         raise CorruptSnapshot(f"a file of duplicate windows has {len(content)} bytes")
     version, stored, count = HEADER.unpack_from(content)
@@ -75,17 +75,17 @@ def decode_windows(content: bytes) -> Windows:
 
 
 def windows_of(entries: Iterable[ProducerEntry]) -> Windows:
-    """Return what is known of the last batches of these producers."""
+    """Return the remembered batches of these producers."""
     return {(entry.producer_id, entry.producer_epoch): entry.batches for entry in entries}
 
 
 def with_windows(entry: ProducerEntry, windows: Windows) -> ProducerEntry:
-    """Return what is known of a producer, with the batches before those that it has."""
+    """Return a producer's entry with its older batches from the windows added."""
     window = windows.get((entry.producer_id, entry.producer_epoch), ())
     if entry.batches and len(entry.batches) < CACHED_BATCHES:
         oldest = entry.batches[0]
         for index, batch in enumerate(window):
-            if batch[:3] == oldest[:3]:  # a snapshot may have another time: that of a marker
+            if batch[:3] == oldest[:3]:  # the time may be that of a marker
                 batches = (*window[: index + 1], *entry.batches[1:])
                 return entry._replace(batches=batches[-CACHED_BATCHES:])
     return entry

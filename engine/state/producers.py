@@ -1,12 +1,12 @@
-"""The producers of one log: who may append what, whose transactions are open, and since where.
+"""The producer state of one log: sequences, epochs, and open transactions.
 
-An append asks `judge`, which reads and changes nothing; only when the bytes are in the log does it
-call `apply`. State is derived: `truncate_and_reload` and `observe` rebuild it from the newest
-snapshot and the batches after it.
+An append first calls `judge`, which changes nothing, and after the write `apply`. The state is
+derived: `truncate_and_reload` and `observe` rebuild it from the newest snapshot and the batches
+after it.
 
-Mirrors Kafka's `ProducerStateManager` with two differences. Idle producers expire from the later of
-a record's time and the moment it was appended or loaded. Several batches of one client's append are
-a duplicate together or not at all.
+Mirrors Kafka's `ProducerStateManager` with two differences. The idle time of a producer begins at
+the later of its last record's timestamp and its last append or loading. Several batches of one
+append are a duplicate only together.
 
 Not thread-safe: the log's lock guards everything but `open_snapshot`.
 """
@@ -59,10 +59,10 @@ _NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
 
 class ProducerStates:
-    """All producers of one log, and the snapshots of them in its directory.
+    """The producers of one log, and their snapshots in its directory.
 
-    A new one knows which snapshots there are and has loaded none. `map_end_offset` is the exclusive
-    end of what has been applied: every append moves it, with a producer id or without.
+    The constructor lists the snapshots and loads none. `map_end_offset` is the exclusive end of the
+    applied batches; every append moves it, with or without a producer id.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class ProducerStates:
         transaction_verification: bool = False,
         snapshots: Iterable[int] | None = None,
     ) -> None:
-        """Begin with the snapshots that were just found, ascending; without, look for them.
+        """Start with the `found` snapshots, ascending; without them, list the directory.
 
-        Beyond `max_producers` the one that has been idle for longest is forgotten. What clients
-        add is taken from `room`.
+        Beyond `max_producers` the longest idle producer expires. Producers that clients add are
+        counted in `room`.
         """
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
@@ -107,19 +107,18 @@ class ProducerStates:
         markers: Mapping[int, EndMarker] = _NO_MARKERS,
         guard: VerificationGuard | None = None,
     ) -> Verdict:
-        """Decide on the batches of one append, whose offsets are assigned; changes nothing.
+        """Check the batches of one append, with assigned offsets; changes nothing.
 
-        `start` is where the first batch will lie; without a segment in it, transactions opened here
-        know their offset only. `markers` holds the content of control batches, by their index in
-        `headers`.
+        `start` is the location of the first batch; without a segment in it, new transactions only
+        have an offset. `markers` holds the content of control batches, by their index in `headers`.
 
-        A client's append is a Duplicate if all its batches are remembered and adjoin. (In Kafka the
-        first one found decides, which is the same for the single batch it allows.)
+        A client's append is a Duplicate if all its batches are remembered and consecutive. (Kafka
+        decides by the first batch, which is the same for the single batch it allows.)
 
         Raises SequenceGap, ProducerFenced, CoordinatorFenced or InvalidTransactionState; for a
-        client's append InvalidRequestValue if more batches are one producer's than are remembered,
-        Overloaded if more transactions would be open than producers may be known, or if the logs
-        together know too many.
+        client's append InvalidRequestValue if one producer has more batches in it than are
+        remembered, Overloaded if there are more open transactions than the limit of producers, or
+        if the limit of all logs is reached.
         """
         for header in headers:
             if header.producer_id > NO_PRODUCER_ID:
@@ -150,13 +149,13 @@ class ProducerStates:
         return accepted
 
     def is_repetition(self, headers: Sequence[BatchHeader]) -> bool:
-        """Whether `judge` will find that a client's append is a Duplicate."""
+        """Whether a client's append is a Duplicate."""
         return duplicate_of(self._entries, headers) is not None
 
     def apply(self, accepted: Accepted) -> Sequence[CompletedTransaction]:
-        """Publish what was judged; the batches are in the log.
+        """Publish the result of `judge`, after the batches were written.
 
-        Returns the transactions that their markers ended, in order, each for `decide`.
+        Returns the transactions that their markers ended, in order; call `decide` for each.
         """
         if accepted.entries:
             self._note_ids(accepted.entries)
@@ -168,8 +167,8 @@ class ProducerStates:
         return accepted.completed
 
     def aborted_by(self, accepted: Accepted) -> list[AbortedTransaction]:
-        """Return the entries for the transaction index that what was judged will make."""
-        if not accepted.completed:  # as of nearly all appends
+        """Return the transaction index entries for an accepted append."""
+        if not accepted.completed:  # as in nearly all appends
             return []
         if not any(completed.is_aborted for completed in accepted.completed):
             return []
@@ -180,44 +179,44 @@ class ProducerStates:
         return [aborted for aborted in decided if aborted is not None]
 
     def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
-        """Count a transaction as decided; returns its entry for the transaction index, if aborted.
+        """Mark a transaction as decided; return its transaction index entry if it was aborted.
 
-        It holds the last stable offset down until its marker lies below the high watermark.
+        It bounds the last stable offset until its marker is below the high watermark.
         """
         return self._transactions.decide(completed)
 
     def observe(
         self, header: BatchHeader, marker: EndMarker | None = None
     ) -> AbortedTransaction | None:
-        """Apply one batch that is in the log already, as recovery, reload and followers do.
+        """Apply one batch that is in the log already, for recovery, reload and followers.
 
-        Returns the entry for the transaction index if the batch is the marker of an abort.
+        Returns the transaction index entry if the batch is an abort marker.
         """
         aborted = None
         if header.producer_id > NO_PRODUCER_ID:
             markers = _NO_MARKERS if marker is None else {0: marker}
             verdict = self.judge((header,), AppendOrigin.REPLICATION, markers=markers)
-            assert isinstance(verdict, Accepted)  # only a client's append can be a duplicate
+            assert isinstance(verdict, Accepted)  # duplicates are only detected for clients
             for completed in self.apply(verdict):
                 aborted = self.decide(completed)
         self.map_end_offset = header.next_offset
         return aborted
 
-    # What moves around the log moves the state.
+    # Changes of the log's offsets.
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Stop holding back the transactions whose marker lies below the high watermark."""
+        """Drop decided transactions whose marker is below the high watermark."""
         self._transactions.forget_decided_below(high_watermark)
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Forget decided transactions below the log start; producers stay until they expire."""
+        """Drop decided transactions below the log start; producers stay until they expire."""
         self._transactions.forget_decided_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         newest = self._files.newest
         self.last_snapshot_offset = log_start_offset if newest is None else newest
 
     def expire(self, now_ms: int) -> int:
-        """Forget idle producers and stale verifications; returns how many producers went."""
+        """Remove idle producers and stale verifications; return the number of producers removed."""
         expired = [
             entry.producer_id
             for entry in self._entries.values()
@@ -229,13 +228,13 @@ class ProducerStates:
         return len(expired)
 
     def forget_idle(self, last: Idle) -> None:
-        """Forget the producers that have been idle for as long as this one, or longer."""
+        """Remove the producers that have been idle for at least as long as `last`."""
         for entry in tuple(self._entries.values()):
             if entry.idle <= last and entry.transaction_first_offset is None:
                 del self._entries[entry.producer_id]
 
     def truncate_fully(self, offset: int) -> None:
-        """Forget everything, snapshots included; the log goes on at `offset`."""
+        """Remove all state and snapshots; the log continues at `offset`."""
         self._clear()
         for snapshot in self._files.offsets:
             self._files.delete(snapshot)
@@ -243,10 +242,10 @@ class ProducerStates:
         self.map_end_offset = offset
 
     def truncate_and_reload(self, log_start_offset: int, end_offset: int, now_ms: int) -> None:
-        """Bring the state back to at most `end_offset`, from the newest snapshot that fits.
+        """Reset the state to the newest snapshot at or below `end_offset`.
 
-        Afterwards `map_end_offset` may be below `end_offset`: the caller feeds the batches between
-        to `observe`. Snapshots beyond the end, or of nothing in the log, are removed.
+        Afterwards `map_end_offset` may be below `end_offset`: the caller passes the batches in
+        between to `observe`. Snapshots outside the log are removed.
         """
         for snapshot in self._files.offsets:
             if snapshot > end_offset or snapshot <= log_start_offset:
@@ -260,9 +259,9 @@ class ProducerStates:
             self._entries.reach_back(windows_of(before))
 
     def at_most(self, end_offset: int, *, above: int) -> ProducerStates:
-        """Return a state beside this one, to be rebuilt; it knows the snapshots up to an offset.
+        """Return a separate state to rebuild, with the snapshots up to an offset.
 
-        Those at or below `above` are of nothing in the log. Needs no lock.
+        Snapshots at or below `above` are ignored. Needs no lock.
         """
         return ProducerStates(
             self._files.fs,
@@ -275,9 +274,9 @@ class ProducerStates:
         )
 
     def go_back_to(self, rebuilt: ProducerStates) -> None:
-        """Take over what `at_most` made and its caller rebuilt; newer snapshots are removed.
+        """Replace this state by one from `at_most` that was rebuilt; remove newer snapshots.
 
-        Verifications that are under way go on, and no producer id becomes free again.
+        Pending verifications stay, and the highest producer id does not fall.
         """
         for snapshot in self._files.offsets:
             if snapshot not in rebuilt.snapshots:
@@ -291,14 +290,14 @@ class ProducerStates:
         self.last_snapshot_offset = rebuilt.last_snapshot_offset
 
     def note_snapshots_of(self, rebuilt: ProducerStates) -> None:
-        """Know of what `rebuilt` wrote, whether or not `go_back_to` follows."""
+        """Add the snapshots that `rebuilt` wrote, even if `go_back_to` does not follow."""
         for snapshot in rebuilt.snapshots:
             self._files.note(snapshot)
 
     def load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
-        """Start from the newest readable snapshot, or from nothing at the log start.
+        """Load the newest readable snapshot, or start empty at the log start.
 
-        A snapshot that is damaged is reported, removed, and the one before it tried.
+        A damaged snapshot is reported and removed, and the previous one is tried.
         """
         loaded = self._files.load(now_ms)
         if loaded is None:
@@ -311,10 +310,10 @@ class ProducerStates:
     # Snapshots on disk.
 
     def take_snapshot(self, *, sync: bool) -> int | None:
-        """Write the state below `map_end_offset`, unless a snapshot at least that new was taken.
+        """Write the state below `map_end_offset`, unless a snapshot at least that new exists.
 
-        Returns the offset that names it. Without `sync` a power cut may lose it; loading then
-        starts from the one before.
+        Returns the offset in its name. Without `sync` a power cut may lose it; loading then uses
+        the previous one.
         """
         if self.map_end_offset <= self.last_snapshot_offset:
             return None
@@ -323,26 +322,26 @@ class ProducerStates:
         return self.last_snapshot_offset
 
     def recent(self) -> tuple[ProducerEntry, ...]:
-        """Return all that is known of every producer, for `write_windows` and `encode_windows`."""
+        """Return the entries of all producers, for `write_windows` and `encode_windows`."""
         return tuple(self._entries.values())
 
     def write_windows(self, entries: Iterable[ProducerEntry]) -> None:
-        """Make the last batches of these producers durable: a snapshot holds one of each.
+        """Write the duplicate windows of these producers durably.
 
         Needs no lock; one thread at a time.
         """
         self._files.write_windows(entries)
 
     def encoded(self) -> bytes:
-        """Return the state as a snapshot has it."""
+        """Return the state as the bytes of a snapshot."""
         return encode_snapshot(in_table_order(self._entries.values()))
 
     def open_snapshot(self, offset: int) -> File | None:
-        """Open a snapshot to sync it, if it still exists. Needs no lock."""
+        """Open a snapshot to sync it, if it exists. Needs no lock."""
         return self._files.open(offset)
 
     def overlook_snapshots_above(self, offset: int) -> None:
-        """Take no notice of newer snapshots; their files stay, for whoever is not looking back."""
+        """Ignore newer snapshots; their files stay."""
         self._files.overlook_above(offset)
 
     @property
@@ -351,27 +350,27 @@ class ProducerStates:
         return self._files.offsets
 
     def rescan_snapshots(self) -> None:
-        """Take notice of all that lie in the directory now."""
+        """List the snapshots in the directory again."""
         self._files.rescan()
 
     def delete_snapshot(self, offset: int) -> None:
-        """Remove a snapshot at once; it may be missing."""
+        """Remove a snapshot now; a missing one is ignored."""
         self._files.delete(offset)
 
     def snapshot_for_deletion(self, offset: int) -> Path | None:
-        """Forget a snapshot; returns its renamed file for the caller to remove later, if any."""
+        """Drop a snapshot; return its renamed file, if any, for the caller to remove later."""
         return self._files.retire(offset)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Remove the snapshots of no segment, except the newest if no segment begins after it."""
+        """Remove snapshots without a segment, except the newest if no segment begins after it."""
         self._files.delete_strays(segment_base_offsets)
 
     def move_to(self, directory: Path) -> None:
-        """Use the files under their new parent: the partition directory was renamed."""
+        """Use the files in the renamed partition directory."""
         self._directory = directory
         self._files.move_to(directory)
 
-    # Verification of transactions, where somebody else decides whether they may begin.
+    # Verification of transactions, for coordinators.
 
     def start_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int
@@ -399,11 +398,11 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> OffsetMetadata | None:
-        """Where the oldest transaction begins that is open, or decided above the high watermark."""
+        """The start of the oldest transaction that is open, or decided above the high watermark."""
         return self._transactions.first_unstable
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of one producer."""
+        """Return the entry of one producer, if known."""
         return self._entries.get(producer_id)
 
     def active_producers(self, now_ms: int) -> tuple[ProducerEntry, ...]:
@@ -415,11 +414,11 @@ class ProducerStates:
         )
 
     def check_invariants(self) -> None:
-        """Fail unless entries and open transactions tell the same story."""
+        """Fail unless entries and open transactions agree."""
         self._entries.check_invariants(self._transactions.ongoing, self.highest_producer_id)
 
     def _ensure_room(self, accepted: Accepted) -> None:
-        """Refuse transactions for which others would have to be forgotten, and too many ids."""
+        """Raise Overloaded if open transactions or producer ids would exceed their limits."""
         opened = len(accepted.opened)
         if opened and self._transactions.open_count + opened > self._max_producers:
             raise Overloaded(
@@ -432,7 +431,7 @@ class ProducerStates:
                 self._room.take(len(new))
 
     def _adopt(self, entries: Sequence[ProducerEntry]) -> None:
-        """Make what a snapshot held the live state; open transactions know their offset only."""
+        """Use the entries of a snapshot; their open transactions only have an offset."""
         by_age = sorted(entries, key=lambda entry: entry.last_timestamp)
         self._note_ids([entry.producer_id for entry in entries])
         self._entries.clear()

@@ -1,7 +1,7 @@
-"""A limit that all logs share: what is counted, and how much more there may be.
+"""A limit that all logs share, and the rest of it.
 
-Logs take from the room under their own locks, and give nothing back: what is really held is counted
-on another thread, when the room may come to an end.
+Logs take from it under their own locks and give nothing back: another thread counts the real use
+when the rest is low.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final
 from engine.errors import Overloaded
 
 _LOW_PART: Final = 10
-"""All is counted again when a tenth is left of what there was at the last count."""
+"""The use is counted again when a tenth of the last rest is left."""
 
 
 class SharedRoom:
-    """How much of something all logs together may still take. Thread-safe; a leaf among locks."""
+    """The rest of a limit of all logs together. Thread-safe; its lock is a leaf."""
 
     def __init__(
         self, name: str, limit: int = sys.maxsize, on_low: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_low` is called under a log's lock: it has `restock` called soon, elsewhere."""
+        """`on_low` is called under a log's lock; it schedules a call of `restock`."""
         self.limit: Final = limit
         self.name: Final = name
         self._on_low = on_low
@@ -33,7 +33,7 @@ class SharedRoom:
         self._is_asked = False
 
     def take(self, amount: int) -> None:
-        """Take some of what is left; raises Overloaded if that is less."""
+        """Take an amount; raises Overloaded if less is left."""
         with self._lock:
             has_room = amount <= self._left
             if has_room:
@@ -50,7 +50,7 @@ class SharedRoom:
             )
 
     def restock(self, held: int) -> None:
-        """Go on from so much as was counted."""
+        """Set the rest from the counted use."""
         with self._lock:
             self._left = max(0, self.limit - held)
             self._low = self._left // _LOW_PART

@@ -1,8 +1,8 @@
-"""The producer snapshots in one partition directory: which there are, written, synced, removed.
+"""The producer snapshots in one partition directory: list, read, write, sync, remove.
 
-`<offset>.snapshot` holds the producer state below that offset. The set in memory is what counts: a
-snapshot taken out of it is never loaded again, whenever its file goes. Not thread-safe, except
-`open`: the log's lock guards it. A torn snapshot is found out by its checksum.
+`<offset>.snapshot` holds the producer state below that offset. The set in memory decides: a
+snapshot that was removed from it is never loaded again, even while its file exists. Not
+thread-safe, except `open`: the log lock guards it. The checksum detects a torn snapshot.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class SnapshotFiles:
-    """The snapshots found when this is made, and every change since."""
+    """The snapshots that were found, and later changes."""
 
     def __init__(self, fs: FileSystem, directory: Path, found: Iterable[int] | None = None) -> None:
-        """Begin with those that were just `found`, ascending; else look for them."""
+        """Start with the `found` snapshots, ascending; without them, list the directory."""
         self.fs = fs
         self._directory = directory
         self._offsets: list[int] = []
@@ -44,7 +44,7 @@ class SnapshotFiles:
             self._offsets += found
 
     def rescan(self) -> None:
-        """Believe what lies in the directory now."""
+        """List the directory again."""
         names = self.fs.list_directory(self._directory)
         offsets = ((base_offset_of(name), name) for name in names)
         self._offsets = sorted(
@@ -67,10 +67,10 @@ class SnapshotFiles:
         return self.fs.read_bytes(self._path(offset))
 
     def write(self, offset: int, content: bytes, *, sync: bool) -> None:
-        """Write a snapshot; with `sync` it and its name survive a power cut.
+        """Write a snapshot; with `sync`, file and name survive a power cut.
 
-        Kafka writes it under its final name too: a crash leaves a file that fails its checksum, and
-        loading then falls back to the one before.
+        Like Kafka, it writes under the final name: after a crash the checksum fails, and loading
+        uses the previous snapshot.
         """
         path = self._path(offset)
         with self.fs.open(path, create=True) as file:
@@ -78,7 +78,7 @@ class SnapshotFiles:
             try:
                 file.append(content)
             except OSError:
-                self.fs.remove(path)  # it would pass for damaged
+                self.fs.remove(path)  # it would count as damaged
                 raise
             if sync:
                 file.sync_all()
@@ -87,14 +87,14 @@ class SnapshotFiles:
         self.note(offset)
 
     def note(self, offset: int) -> None:
-        """Know of a snapshot that is in the directory."""
+        """Add a snapshot that is in the directory."""
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
     def load(self, now_ms: int) -> tuple[int, Sequence[ProducerEntry]] | None:
-        """Return the newest readable snapshot, with the batches before those it has.
+        """Return the newest readable snapshot, with the batches of the duplicate windows.
 
-        A snapshot that is damaged is reported, removed, and the one before it tried.
+        A damaged snapshot is reported and removed, and the previous one is tried.
         """
         while (offset := self.newest) is not None:
             try:
@@ -109,17 +109,17 @@ class SnapshotFiles:
         return None
 
     def _read_windows(self) -> Windows:
-        """Return what the file of duplicate windows holds: nothing if it is missing or damaged."""
+        """Return the content of the duplicate windows file; empty if it is missing or damaged."""
         try:
             return decode_windows(self.fs.read_bytes(self._directory / PRODUCER_WINDOWS))
         except FileNotFoundError:
             return {}
         except CorruptSnapshot as error:
-            _LOG.warning("%s: older repetitions are not recognised: %s", self._directory, error)
+            _LOG.warning("%s: older retries are not recognised: %s", self._directory, error)
             return {}
 
     def write_windows(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replace the file of duplicate windows, durably, if it would be another one.
+        """Replace the duplicate windows file durably, if its content changes.
 
         Needs no lock; one thread at a time.
         """
@@ -130,9 +130,9 @@ class SnapshotFiles:
             self._windows_digest = digest
 
     def open(self, offset: int) -> File | None:
-        """Open a snapshot to sync it; None if it is gone. Its name is the directory's to sync.
+        """Open a snapshot to sync it; None if it is gone. The caller syncs the directory.
 
-        The caller need not hold the log's lock.
+        The log lock is not needed.
         """
         try:
             return self.fs.open(self._path(offset), read_only=True)
@@ -140,12 +140,12 @@ class SnapshotFiles:
             return None  # retention or truncation came first
 
     def delete(self, offset: int) -> None:
-        """Remove a snapshot at once; it may be missing."""
+        """Remove a snapshot now; a missing one is ignored."""
         self._forget(offset)
         self.fs.remove(self._path(offset), missing_ok=True)
 
     def retire(self, offset: int) -> Path | None:
-        """Forget a snapshot and return its file, renamed `.deleted`, for the caller to remove.
+        """Drop a snapshot; return its file, renamed `.deleted`, for the caller to remove.
 
         Returns None if there is no file.
         """
@@ -158,9 +158,9 @@ class SnapshotFiles:
         return retired
 
     def delete_strays(self, segment_base_offsets: Collection[int]) -> None:
-        """Remove the snapshots that belong to no segment.
+        """Remove snapshots without a segment.
 
-        The newest of those stays if no segment begins after it: a clean shutdown wrote it.
+        The newest of them stays if no segment begins after it: a clean shutdown wrote it.
         """
         strays = [offset for offset in self._offsets if offset not in segment_base_offsets]
         if strays and strays[-1] >= max(segment_base_offsets, default=0):
@@ -169,11 +169,11 @@ class SnapshotFiles:
             self.delete(offset)
 
     def overlook_above(self, offset: int) -> None:
-        """Take no notice of newer snapshots from now on; their files stay."""
+        """Ignore newer snapshots from now on; their files stay."""
         self._offsets = [one for one in self._offsets if one <= offset]
 
     def move_to(self, directory: Path) -> None:
-        """Look for the files under their new parent: the partition directory was renamed."""
+        """Use the files in the renamed partition directory."""
         self._directory = directory
 
     def _forget(self, offset: int) -> None:

@@ -1,8 +1,8 @@
-"""The transactions of one log that hold its last stable offset down.
+"""The transactions of one log that bound its last stable offset.
 
-A transaction is *ongoing* from its first batch to its marker and *unreplicated* from then until the
-marker lies below the high watermark: what is decided and could still be lost must not be shown.
-Both are in order of their first offsets. Mirrors the two maps of Kafka's `ProducerStateManager`.
+A transaction is *ongoing* from its first batch to its marker, and *unreplicated* from then until
+the marker is below the high watermark: a decision that could still be lost must not be visible.
+Both are sorted by first offset. Mirrors the two maps of Kafka's `ProducerStateManager`.
 
 Not thread-safe: the log's lock guards it.
 """
@@ -16,7 +16,7 @@ from engine.types import AbortedTransaction, CompletedTransaction, OffsetMetadat
 
 
 class OpenTransaction(NamedTuple):
-    """A producer's transaction and where its first batch lies, as far as that is known."""
+    """A producer's transaction and the location of its first batch, if known."""
 
     first: OffsetMetadata
     producer_id: int
@@ -30,7 +30,7 @@ class _Decided(NamedTuple):
 class Transactions:
     """Ongoing and unreplicated transactions by first offset.
 
-    Sorted lists: one partition sees few transactions at a time, nearly always in order.
+    Sorted lists: a partition has few transactions at a time, nearly always in order.
     """
 
     __slots__ = ("_ongoing", "_unreplicated")
@@ -40,19 +40,19 @@ class Transactions:
         self._unreplicated: list[_Decided] = []
 
     def open(self, transaction: OpenTransaction) -> None:
-        """Count a transaction as ongoing."""
+        """Add an ongoing transaction."""
         insort(self._ongoing, transaction, key=_sort_key)
 
     def copy(self) -> Transactions:
-        """Return the same transactions, to see what an append would change."""
+        """Return a copy, to try the changes of an append."""
         copy = Transactions()
         copy._ongoing = [*self._ongoing]
         copy._unreplicated = [*self._unreplicated]
         return copy
 
     def decide(self, completed: CompletedTransaction) -> AbortedTransaction | None:
-        """Complete a transaction; return its entry for the transaction index, if aborted."""
-        # Before it is completed, because its own producer does not count.
+        """Complete a transaction; return its transaction index entry if it was aborted."""
+        # Before it is completed: the transaction itself is excluded by its producer.
         last_stable_offset = self.last_stable_offset_for(completed)
         self.complete(completed)
         if not completed.is_aborted:
@@ -72,14 +72,14 @@ class Transactions:
         insort(self._unreplicated, _Decided(transaction.first, completed.last_offset))
 
     def forget_decided_below(self, offset: int) -> None:
-        """Drop the unreplicated transactions whose marker lies below `offset`."""
+        """Drop the unreplicated transactions whose marker is below `offset`."""
         if self._unreplicated:
             self._unreplicated = [
                 decided for decided in self._unreplicated if decided.marker_offset >= offset
             ]
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all transactions."""
         self._ongoing.clear()
         self._unreplicated.clear()
 
@@ -90,12 +90,12 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open."""
+        """The number of open transactions."""
         return len(self._ongoing)
 
     @property
     def first_unstable(self) -> OffsetMetadata | None:
-        """Where the oldest transaction begins that is open, or decided and not yet replicated."""
+        """The start of the oldest transaction that is ongoing or unreplicated."""
         if not self._unreplicated:
             return self._ongoing[0].first if self._ongoing else None
         if not self._ongoing:
@@ -103,12 +103,12 @@ class Transactions:
         return min(self._ongoing[0].first, self._unreplicated[0].first)
 
     def last_stable_offset_for(self, completed: CompletedTransaction) -> int:
-        """Return the last stable offset as it is right after the marker.
+        """Return the last stable offset right after the marker.
 
-        That is where the oldest open transaction of another producer begins, or the offset after
-        the marker. A transaction that begins after the marker does not count: one append may hold
-        both. Must be asked before the transaction is completed here. This is what an entry of the
-        transaction index stores: no later entry matters to a reader that stays below it.
+        That is the start of the oldest open transaction of another producer, or the offset after
+        the marker. A transaction that begins after the marker is ignored: one append may hold both.
+        Call it before the transaction is completed. Transaction index entries store this offset: a
+        reader that stays below it needs no later entries.
         """
         for transaction in self._ongoing:
             if transaction.first.offset > completed.last_offset:

@@ -1,7 +1,7 @@
-"""What judging one append comes to: accepted with staged changes, or a duplicate of an earlier one.
+"""Checks one append against producer state: accepted with staged changes, or a duplicate.
 
-Pure: live entries are read and never changed. Within an append each batch is judged by what the
-batches before it staged. Mirrors the use of `ProducerAppendInfo` in Kafka's `UnifiedLog`.
+Pure: live entries are only read. Each batch is checked against the changes staged by the batches
+before it. Mirrors the use of `ProducerAppendInfo` in Kafka's `UnifiedLog`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.types import AppendOrigin, CompletedTransaction, OffsetMetadata
 
 
 class Accepted(NamedTuple):
-    """What an append changes once its bytes are in the log."""
+    """The changes to apply once the append is written."""
 
     entries: Mapping[int, ProducerEntry]
     opened: Sequence[OpenTransaction]
@@ -29,7 +29,7 @@ class Accepted(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The append is in the log already, at these offsets (inclusive) and with this timestamp."""
+    """The append is in the log already, at these inclusive offsets and with this timestamp."""
 
     first_offset: int
     last_offset: int
@@ -44,9 +44,9 @@ NOTHING_TO_APPLY: Final = Accepted({}, (), (), ())
 def duplicate_of(
     live: Mapping[int, ProducerEntry], headers: Sequence[BatchHeader]
 ) -> Duplicate | None:
-    """Return the earlier append of exactly these batches, if all are remembered and adjoin.
+    """Return the earlier append of exactly these batches, if all are remembered and consecutive.
 
-    Where only some are, the answer "duplicate" would lose the others: sequences then refuse them.
+    If only some are, a Duplicate would lose the others; the sequence check refuses them.
     """
     remembered: list[BatchMetadata] = []
     for header in headers:
@@ -62,7 +62,7 @@ def duplicate_of(
 
 
 def ensure_repeatable(headers: Sequence[BatchHeader]) -> None:
-    """Raise InvalidRequestValue if one producer has more batches here than a retry may repeat."""
+    """Raise InvalidRequestValue if one producer has more batches than duplicate detection keeps."""
     if len(headers) <= CACHED_BATCHES:
         return
     counts = Counter(header.producer_id for header in headers if header.has_producer_id)
@@ -70,16 +70,16 @@ def ensure_repeatable(headers: Sequence[BatchHeader]) -> None:
         if count > CACHED_BATCHES:
             raise InvalidRequestValue(
                 f"an append holds at most {CACHED_BATCHES} batches of one producer, not {count}: "
-                "a repetition of more would not be recognised",
+                "a retry of more would not be recognised",
                 producer_id=producer_id,
             )
 
 
 class Staging:
-    """The changes of one append, batch by batch, beside the live entries.
+    """The staged changes of one append.
 
-    `bytes_before` is the size of the batches already passed: a transaction that opens remembers its
-    place in the segment, if `start` says where the append begins.
+    `bytes_before` is the size of the previous batches: a new transaction records its position in
+    the segment, if `start` gives the position of the append.
     """
 
     __slots__ = (
@@ -113,12 +113,12 @@ class Staging:
         self._transactional_ids: set[int] = set()
 
     def entry(self, producer_id: int) -> ProducerEntry:
-        """Return the producer's state after the batches so far; an unknown one has no epoch."""
+        """Return the producer's state after the previous batches; an unknown one has no epoch."""
         staged = self._entries.get(producer_id) or self._live.get(producer_id)
         return staged or ProducerEntry(producer_id)
 
     def stage_data(self, header: BatchHeader, lowest_verified_sequence: int | None) -> None:
-        """Judge a data batch and keep its step. Raises what `judge_data` raises."""
+        """Check a data batch and stage its step. Raises what `judge_data` raises."""
         entry = self.entry(header.producer_id)
         step = judge_data(
             entry,
@@ -133,7 +133,7 @@ class Staging:
         self._keep(header, step)
 
     def stage_marker(self, header: BatchHeader, marker: EndMarker | None) -> None:
-        """Judge a control batch and keep its step. Raises what `judge_marker` raises."""
+        """Check a control batch and stage its step. Raises what `judge_marker` raises."""
         entry = self.entry(header.producer_id)
         step = judge_marker(entry, header, marker, self._origin, self._now_ms)
         if step.completed is not None:
@@ -141,7 +141,7 @@ class Staging:
         self._keep(header, step)
 
     def accepted(self) -> Accepted:
-        """Return everything that was staged."""
+        """Return all staged changes."""
         return Accepted(self._entries, self._opened, self._completed, self._transactional_ids)
 
     def _keep(self, header: BatchHeader, step: Step) -> None:

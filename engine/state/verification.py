@@ -1,8 +1,8 @@
-"""Guards between asking whether a transaction may begin here and appending its first batch.
+"""Guards between the verification of a transaction and the append of its first batch.
 
-Whoever decides that a partition belongs to a transaction does so before the append; the guard
-proves that the append comes after that decision and before the transaction's end. Mirrors Kafka's
-`VerificationStateEntry` and `VerificationGuard`. Not thread-safe: the log's lock guards it.
+A coordinator adds a partition to a transaction before the append; the guard proves that the append
+comes after that and before the end of the transaction. Mirrors Kafka's `VerificationStateEntry` and
+`VerificationGuard`. Not thread-safe: the log's lock guards it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.state.producer_entry import ProducerEntry
 
 
 class VerificationGuard:
-    """An opaque value that proves one verification; only the very same one equals it."""
+    """An opaque value that proves one verification; it is compared by identity."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class _Pending:
 
 
 class Verifications:
-    """The verifications under way, by producer id."""
+    """The pending verifications, by producer id."""
 
     __slots__ = ("_pending",)
 
@@ -39,10 +39,10 @@ class Verifications:
     def start(
         self, producer_id: int, *, sequence: int, producer_epoch: int, now_ms: int
     ) -> VerificationGuard:
-        """Return the guard of this producer, made now if there is none.
+        """Return the guard of this producer, created if necessary.
 
-        A lower sequence of the same epoch lowers the one remembered; a higher epoch takes over, a
-        lower one is ignored. The guard and its age stay what they are.
+        A lower sequence of the same epoch lowers the stored one; a higher epoch replaces it, a
+        lower one is ignored. The guard and its age stay.
         """
         known = self._pending.get(producer_id)
         if known is None:
@@ -58,14 +58,14 @@ class Verifications:
         return known.guard
 
     def is_proved_by(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Whether `guard` is the one that was given out for this producer."""
+        """Whether `guard` is the one issued for this producer."""
         known = self._pending.get(producer_id)
         return known is not None and known.guard is guard
 
     def ensure_proved(
         self, entry: ProducerEntry, header: BatchHeader, guard: VerificationGuard | None
     ) -> None:
-        """Raise InvalidTransactionState for the first batch of a transaction without its guard."""
+        """Raise InvalidTransactionState if a transaction's first batch comes without its guard."""
         if (
             header.is_transactional
             and entry.transaction_first_offset is None
@@ -77,16 +77,16 @@ class Verifications:
             )
 
     def lowest_sequence(self, producer_id: int) -> int | None:
-        """Return the lowest sequence that was announced, or None if nothing is pending."""
+        """Return the lowest stored sequence, or None if nothing is pending."""
         known = self._pending.get(producer_id)
         return known.lowest_sequence if known else None
 
     def clear(self, producer_id: int) -> None:
-        """Forget the producer's verification: its transaction has a first batch, or ended."""
+        """Drop the producer's verification: its transaction has a first batch, or ended."""
         self._pending.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget what was started `expiration_ms` ago or earlier, asked for since or not."""
+        """Drop verifications that were started at least `expiration_ms` ago, even if used since."""
         self._pending = {
             producer_id: pending
             for producer_id, pending in self._pending.items()

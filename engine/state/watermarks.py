@@ -1,9 +1,9 @@
-"""Where a log starts, is stable, is committed and ends: one frozen value and its legal moves.
+"""The four offsets of a log as one immutable value, and its legal changes.
 
     log start  ≤  last stable  ≤  high watermark  ≤  log end
 
-Readers take the reference once and need no lock: all four belong together. The order is asserted
-in one place. Kafka scatters these over volatile fields of `UnifiedLog`.
+Readers take the reference once and need no lock, because the four always match. The order is
+asserted in one place. Kafka has separate volatile fields in `UnifiedLog`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _set: Final = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """One consistent answer to "where is the log"; every offset but the start carries its place."""
+    """Consistent offsets of a log; every offset but the start has its position."""
 
     log_start_offset: int
     high: OffsetMetadata
     end: OffsetMetadata
     first_unstable: OffsetMetadata | None = None
-    """Where the earliest undecided transaction begins, if there is one."""
+    """The start of the earliest undecided transaction, if any."""
     high_watermark: int = field(init=False, repr=False, compare=False)
-    """The end of what is committed: flushed to disk, visible, exclusive."""
+    """The exclusive end of what is committed: synced to disk and visible."""
     log_end_offset: int = field(init=False, repr=False, compare=False)
     """The offset that the next record gets."""
     last_stable: OffsetMetadata = field(init=False, repr=False, compare=False)
-    """The end of what a `read_committed` reader may see, exclusive."""
+    """The exclusive end of what a `read_committed` reader may see."""
     last_stable_offset: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         high, end = self.high.offset, self.end.offset
         assert 0 <= self.log_start_offset <= high <= end, self
-        assert self.end.position >= 0, "the log end is always known with its place"
+        assert self.end.position >= 0, "the log end always has a position"
         _set(self, "high_watermark", high)
         _set(self, "log_end_offset", end)
         unstable, stable = self.first_unstable, self.high
@@ -53,7 +53,7 @@ class Watermarks:
         return cls(offset, place, place)
 
     def bound(self, isolation: FetchIsolation) -> OffsetMetadata:
-        """Return how far a reader of this isolation may look, exclusive."""
+        """Return the exclusive end for readers of this isolation."""
         if isolation is FetchIsolation.HIGH_WATERMARK:
             return self.high
         if isolation is FetchIsolation.TXN_COMMITTED:
@@ -63,15 +63,15 @@ class Watermarks:
     def with_end(self, end: OffsetMetadata) -> Watermarks:
         """Move the log end forward, or to the same offset in a newer segment after a roll.
 
-        A high watermark at the log end follows a roll, so that it always points into the segment
-        that is read next.
+        After a roll, a high watermark at the log end moves too, so that it points into the segment
+        to read next.
         """
         assert end.offset >= self.end.offset, "truncate to move the log end back"
         high = end if self.high.offset == end.offset else self.high
         return Watermarks(self.log_start_offset, high, end, self.first_unstable)
 
     def with_high(self, high: OffsetMetadata) -> Watermarks:
-        """Raise the high watermark; one that is not above the present one changes nothing."""
+        """Raise the high watermark; a lower or equal one changes nothing."""
         if high.offset < self.high.offset or (
             high.offset == self.high.offset and not self.high.is_on_older_segment_than(high)
         ):
@@ -81,11 +81,11 @@ class Watermarks:
         return Watermarks(self.log_start_offset, high, self.end, self.first_unstable)
 
     def with_log_start(self, log_start_offset: int) -> Watermarks:
-        """Raise the log start; it never passes the high watermark."""
+        """Raise the log start, at most to the high watermark."""
         return replace(self, log_start_offset=max(log_start_offset, self.log_start_offset))
 
     def truncated(self, end: OffsetMetadata) -> Watermarks:
-        """Move the log end back, and whatever lies above it; an open transaction stays unstable."""
+        """Lower the log end, and every offset above it; an open transaction stays unstable."""
         assert end.offset <= self.end.offset, "append to move the log end forward"
         high = end if self.high.offset >= end.offset else self.high
         unstable = self.first_unstable
@@ -94,7 +94,7 @@ class Watermarks:
         return Watermarks(start, high, end, unstable if stays else None)
 
     def with_first_unstable(self, first_unstable: OffsetMetadata | None) -> Watermarks:
-        """Note where the earliest undecided transaction begins."""
+        """Set the start of the earliest undecided transaction."""
         if first_unstable == self.first_unstable:
             return self
         return replace(self, first_unstable=first_unstable)

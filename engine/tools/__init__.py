@@ -1,1 +1,1 @@
-"""Programs that look at a log without running one."""
+"""Tools that read or repair the files of a log: dump, verify, repair."""

@@ -1,8 +1,8 @@
-"""What is in the files of a log, line by line: Kafka's `kafka-dump-log --deep-iteration`.
+"""Dumps the files of a log, like Kafka's `kafka-dump-log --deep-iteration`.
 
-Read-only, and nothing of it needs the rest of the log to be sound: what is wrong becomes an entry
-of its own, and the dump goes on behind it where it can. `entries.render` spells an entry as Kafka's
-tool does; programs take its names and values.
+It is read-only and does not depend on other files being valid: a fault becomes an entry, and the
+dump continues after it if possible. `entries.render` formats an entry like Kafka's tool; programs
+use its names and values.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from engine.tools.entries import Dump, Entry, Value, problem
 def dump_file(
     fs: FileSystem, path: Path, *, deep: bool = True, max_bytes: int | None = None
 ) -> Dump:
-    """Yield what is in one file, read as its suffix says; `deep` adds the records of batches.
+    """Yield the entries of one file, by its suffix; `deep` adds the records of batches.
 
-    Of a `.log` file only the whole batches within its first `max_bytes`, if that is given. Indexes
-    are compared with the `.log` file beside them, which must be there. A file of another kind is a
-    problem entry; a file that cannot be read is an OSError.
+    With `max_bytes`, only the whole batches within that many bytes of a `.log` file. Indexes are
+    compared with their `.log` file, which must exist. An unknown file is a problem entry; an
+    unreadable file is an OSError.
     """
     base_offset = names.base_offset_of(path.name)
     if base_offset is None or path.suffix not in _KNOWN_SUFFIXES:
@@ -88,7 +88,7 @@ def _producer_fields(producer: ProducerEntry) -> dict[str, Value]:
         "currentTxnFirstOffset": producer.transaction_first_offset,
         "lastTimestamp": producer.last_timestamp,
     }
-    for batch in producer.batches:  # a snapshot keeps one at the most
+    for batch in producer.batches:  # a snapshot has at most one
         fields |= {
             "firstSequence": batch.first_sequence,
             "lastSequence": batch.last_sequence,

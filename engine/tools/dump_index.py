@@ -16,7 +16,7 @@ from engine.tools.entries import Dump, Entry, problem
 from engine.types import NO_TIMESTAMP, UNKNOWN_OFFSET, TimestampOffset
 
 _ANY_SIZE = 0
-"""For an index that is opened to be read: the file is as long as it is."""
+"""The size for opening an index read-only, where it is not used."""
 
 
 def dump_offset_index(fs: FileSystem, path: Path, base_offset: int) -> Dump:
@@ -40,7 +40,7 @@ def dump_offset_index(fs: FileSystem, path: Path, base_offset: int) -> Dump:
 
 
 def dump_time_index(fs: FileSystem, path: Path, base_offset: int) -> Dump:
-    """Yield the entries and, at the end, those whose offset or time is not what the log has."""
+    """Yield the entries and, at the end, those that contradict the log."""
     wrong: list[Entry] = []
     index = TimeIndex(fs, path, base_offset, _ANY_SIZE, read_only=True)
     offsets = OffsetIndex(
@@ -63,7 +63,7 @@ def dump_time_index(fs: FileSystem, path: Path, base_offset: int) -> Dump:
 
 
 def _batches(log: File, position: int) -> Iterator[BatchView]:
-    """Yield batches from a position that an index names, as far as there are any at all."""
+    """Yield the batches from a position in an index, if there are any."""
     try:
         for _, data in framed_batches(log, position):
             yield BatchView(data)
@@ -74,7 +74,7 @@ def _batches(log: File, position: int) -> Iterator[BatchView]:
 def _judge(
     path: Path, entry: TimestampOffset, previous: TimestampOffset | None, log: Iterator[BatchView]
 ) -> Iterator[Entry]:
-    """Yield what is wrong with one entry of a time index, given the batches it should be among."""
+    """Yield the faults of one time index entry, given the batches from its position on."""
     batch = next((batch for batch in log if batch.header.last_offset >= entry.offset), None)
     if batch is None or batch.header.last_offset != entry.offset:
         yield _mismatch(path, entry.offset, batch)
@@ -95,9 +95,9 @@ def _judge(
 
 
 def _largest_timestamp(batch: BatchView) -> int:
-    """Return the largest time of the batch's records; -1 if they cannot be read.
+    """Return the largest timestamp of the batch's records; -1 if they cannot be read.
 
-    Where compaction left none, the header keeps what it was.
+    The header of a batch that compaction emptied keeps its timestamp.
     """
     times = (record.timestamp for record in batch.records())
     try:

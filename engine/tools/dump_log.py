@@ -1,4 +1,4 @@
-"""The batches and records of one `.log` file, whatever shape it is in."""
+"""Dumps the batches and records of one `.log` file, damaged or not."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _NO_TIME_NAME: Final = "NoTimestampType"  # magic 0
 def dump_log(
     fs: FileSystem, path: Path, base_offset: int, *, deep: bool, max_bytes: int | None = None
 ) -> Dump:
-    """Yield each batch, with `deep` its records too, and at the end what is wrong with them.
+    """Yield each batch, with `deep` its records too, and the faults at the end.
 
-    With `max_bytes` only the whole batches within the first so many bytes of the file.
+    With `max_bytes`, only the whole batches within that many bytes of the file.
     """
     yield Entry("log_start", {"offset": base_offset})
     seen = _OffsetsSeen(path)
@@ -60,9 +60,9 @@ def dump_log(
 def framed_batches(
     file: File, position: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield position and bytes of each whole batch from `position` on; only the framing is judged.
+    """Yield position and bytes of each complete batch from `position` on; checks only framing.
 
-    CorruptBatch where no batch can start; a batch that the file, or `end`, cuts short is left out.
+    Raises CorruptBatch at an impossible frame; ignores a batch that ends after the file or `end`.
     """
     end = file.size_bytes if end is None else min(end, file.size_bytes)
     while position < end:
@@ -74,7 +74,7 @@ def framed_batches(
 
 
 class _OffsetsSeen:
-    """Notes where the offsets of records are not consecutive."""
+    """Records gaps between the offsets of records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +146,7 @@ def _dump_records(path: Path, position: int, batch: BatchView, seen: _OffsetsSee
     header = batch.header
     checksums: Iterable[dict[str, Value]] = repeat({})
     try:
-        if header.magic < MAGIC_2:  # there a record has a checksum of its own
+        if header.magic < MAGIC_2:  # each old message has its own checksum
             found = message_checksums(batch.buffer, header, DEFAULT_DECOMPRESSED_LIMIT_BYTES)
             checksums = [{"isValid": is_right, "crc": crc} for crc, is_right in found]
         for record, checksum in zip(batch.records(), checksums, strict=False):

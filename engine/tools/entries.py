@@ -1,4 +1,4 @@
-"""What a dump is made of: entries of names and values, and how Kafka's tool spells them."""
+"""The entries of a dump: names and values, in the format of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Kind: TypeAlias = Literal[
     "transaction",  # an entry of .txnindex
     "empty",  # an index without entries
     "invalid_bytes",  # a .log file goes on after its last batch
-    "gap",  # offsets that are not there: compaction took them, or they were lost
+    "gap",  # missing offsets: compacted or lost
     "problem",  # damage or disagreement: belongs on the error stream
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a dump: what it is about, and Kafka's names with their values, in order."""
+    """One line of a dump: its kind, and Kafka's names with their values, in order."""
 
     kind: Kind
     fields: Mapping[str, Value] = field(default_factory=dict)
@@ -44,12 +44,12 @@ _SENTENCES: Final[Mapping[Kind, str]] = {
 
 
 def problem(detail: str, **facts: Value) -> Entry:
-    """Return the entry for something that is wrong: a sentence and, for programs, its facts."""
+    """Return the entry for a fault: a sentence and, for programs, its facts."""
     return Entry("problem", {"detail": detail, **facts})
 
 
 def render(entry: Entry) -> str:
-    """Spell an entry as Kafka's tool does."""
+    """Format an entry like Kafka's tool."""
     sentence = _SENTENCES.get(entry.kind)
     if sentence is not None:
         return sentence.format_map(entry.fields)

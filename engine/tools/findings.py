@@ -1,4 +1,4 @@
-"""What a check of a data directory finds: one value per finding, told as it is met."""
+"""The findings of a check of a data directory, one value each."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from engine.types import UNKNOWN_OFFSET, UNKNOWN_POSITION
 
 
 class Severity(enum.Enum):
-    """What it takes to put something right."""
+    """How serious a finding is, and how it can be repaired."""
 
     NOTE = "note"
-    """Nothing is wrong: a leftover that opening tidies up, a file that is not ours."""
+    """Not a problem: a leftover that opening removes, or an unknown file."""
     DERIVED = "derived"
-    """A file disagrees with the `.log` files and can be made from them again."""
+    """A file disagrees with the `.log` files and can be rebuilt from them."""
     REFUSED = "refused"
-    """Opening refuses the directory until a person has acted."""
+    """Opening refuses the directory until an operator has acted."""
     DAMAGE = "damage"
-    """Records, or what only one file knew, are lost or wrong; nothing here brings them back."""
+    """Records, or data of which there is no copy, are lost or wrong; they cannot be restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found, in one sentence; -1 for a position or offset that it has not."""
+    """One finding, as a sentence; position and offset are -1 if unknown."""
 
     severity: Severity
     file: Path
@@ -34,16 +34,16 @@ class Finding:
     position: int = UNKNOWN_POSITION
     offset: int = UNKNOWN_OFFSET
     stale_files: tuple[Path, ...] = ()
-    """The derived files to remove, so that opening makes them anew."""
+    """The derived files to remove, so that opening rebuilds them."""
     is_left_to_opening: bool = False
-    """Whether every opening deals with it as the detail says."""
+    """Whether every opening repairs it, as the detail says."""
 
     @property
     def is_problem(self) -> bool:
         return self.severity is not Severity.NOTE
 
     def sentence(self, root: Path) -> str:
-        """Say it for a person; files are named as they lie below `root`."""
+        """Return the finding as text; paths are relative to `root`."""
         file = self.file.relative_to(root) if self.file.is_relative_to(root) else self.file
         place = f", byte {self.position}" if self.position != UNKNOWN_POSITION else ""
         offset = f", offset {self.offset}" if self.offset != UNKNOWN_OFFSET else ""
@@ -55,11 +55,11 @@ Findings: TypeAlias = Iterator[Finding]
 
 @dataclass(slots=True)
 class Checked:
-    """How much was looked at."""
+    """How much was checked."""
 
     partitions: int = 0
     segments: int = 0
     batches: int = 0
     size_bytes: int = 0
     ends: dict[str, int] = field(default_factory=dict)
-    """Where each partition ends, by the name of its directory."""
+    """The log end of each partition, by directory name."""

@@ -1,8 +1,8 @@
-"""What opening data directories would mend, and doing it: offline, with nobody served meanwhile.
+"""Plans and makes the repair of data directories while the service is stopped.
 
-What a check finds derived and wrong is removed, and opening makes it anew from the `.log` files;
-torn tails and interrupted operations are what every opening deals with. Damage of a `.log` file is
-left as it is unless a cut is asked for: then the log ends before it.
+Wrong derived files are removed, and opening rebuilds them from the `.log` files; every opening also
+repairs torn tails and interrupted operations. A damaged `.log` file is not changed unless a cut is
+requested: then the log ends before the damage.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from engine.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do to one file, or to a whole partition."""
+    """One step of a repair, for a file or a partition."""
 
     file: Path
     what: str
 
     def sentence(self, root: Path) -> str:
-        """Say it for a person; files are named as they lie below `root`."""
+        """Return the step as text; paths are relative to `root`."""
         file = self.file.relative_to(root) if self.file.is_relative_to(root) else self.file
         return f"{file}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a repair does, decided by a check that wrote nothing."""
+    """The plan of a repair, from a read-only check."""
 
     findings: tuple[Finding, ...]
     stale_files: tuple[Path, ...]
     """The derived files to remove, each once."""
     cut: bool
-    """Whether logs end before their damage."""
+    """Whether logs are cut before their damage."""
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
-        """What a person has to put right before the directory can be opened at all."""
+        """The findings that an operator must resolve before the directory can be opened."""
         return tuple(one for one in self.findings if one.severity is Severity.REFUSED)
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """What is more than a note."""
+        """The findings that are problems."""
         return tuple(one for one in self.findings if one.is_problem)
 
     @property
     def beyond_repair(self) -> tuple[Finding, ...]:
-        """The problems that will still be there."""
+        """The problems that the repair leaves."""
         return tuple(
             one
             for one in self.problems
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def cuts(self) -> dict[Path, Finding]:
-        """The first damage of each log that is to end there, by partition directory."""
+        """The damage at which each log is cut, by partition directory."""
         cuts: dict[Path, Finding] = {}
         for one in self.findings:
             if self.cut and _is_damaged_log(one):
@@ -86,11 +86,11 @@ class Plan:
         return cuts
 
     def steps(self) -> Iterator[Step]:
-        """Yield what is done, in order."""
+        """Yield the steps in order."""
         for path in self.stale_files:
-            yield Step(path, "removed, and made anew from the log where it is needed")
+            yield Step(path, "removed, and rebuilt from the log if needed")
         for finding in self.cuts.values():
-            what = f"the log is cut at byte {finding.position}: what lies behind is lost"
+            what = f"the log is cut at byte {finding.position}: everything after it is lost"
             yield Step(finding.file, what)
         for finding in self.findings:
             if finding.is_left_to_opening:
@@ -98,11 +98,11 @@ class Plan:
 
 
 class Carried(NamedTuple):
-    """What a repair did to the logs when it opened them."""
+    """The result of opening the logs in a repair."""
 
     recovered: Mapping[TopicPartition, Recovery]
     offline: Sequence[OfflineLog]
-    """The logs that still cannot be opened."""
+    """The logs that still could not be opened."""
 
 
 def plan_repair(
@@ -112,7 +112,7 @@ def plan_repair(
     *,
     cut: bool = False,
 ) -> Plan:
-    """Return what a repair would do; nothing is written. `config` is as of `carry_out`."""
+    """Plan a repair without writing anything. `config` is as in `carry_out`."""
     check = DirectoryCheck(fs, directories, config)
     findings = tuple(check.findings())
     stale = dict.fromkeys(path for finding in findings for path in finding.stale_files)
@@ -125,18 +125,18 @@ def carry_out(
     plan: Plan,
     config: EngineConfig | None = None,
 ) -> Carried:
-    """Do what the plan says by opening and closing the directories; return what opening did.
+    """Carry out the plan by opening and closing the directories; return the result.
 
-    `directories` are all those of the log. What is made anew is made as the service would make it:
-    by the configuration of its topics over the defaults in `config`. The plan must have no
-    refusals. Raises DirectoryLocked if a directory is in use, StorageError, InvalidDataDirectory.
+    `directories` are all directories of the log. Files are rebuilt as the service would: with the
+    topics' configurations over the defaults in `config`. The plan must have no refusals. Raises
+    DirectoryLocked if a directory is in use, StorageError, InvalidDataDirectory.
     """
     assert not plan.refusals, plan.refusals
     paths = [directories] if isinstance(directories, Path) else directories
     with ExitStack() as locks:
         for path in paths:
             locks.enter_context(DirectoryLock(fs, path))
-        # Without one of transactions a start would believe the other indexes: these go first.
+        # Transaction indexes are removed last: a start would trust the other indexes without one.
         transactions = [one for one in plan.stale_files if one.suffix == names.TXN_INDEX_SUFFIX]
         others = [one for one in plan.stale_files if one not in transactions]
         for paths_in_order in (others, transactions):
@@ -152,7 +152,7 @@ def carry_out(
         paths,
         fs=fs,
         clock=clock,
-        scheduler=ThreadScheduler(clock),  # never started: what can wait waits for the service
+        scheduler=ThreadScheduler(clock),  # never started: delayed removals are left to the service
         recorder=NullRecorder(),
         config=config or EngineConfig(),
     )
@@ -165,7 +165,7 @@ def carry_out(
 
 
 def _distrust(fs: FileSystem, directory: Path, damages: Iterable[Finding]) -> None:
-    """Have opening scan the damaged segments: it cuts a log where a scan meets damage."""
+    """Make opening scan the damaged segments, so that it cuts each log at the damage."""
     checkpoint = OffsetCheckpoint(fs, directory / names.RECOVERY_POINT_CHECKPOINT)
     try:
         points = checkpoint.read()
@@ -186,6 +186,6 @@ def _sync(fs: FileSystem, directories: set[Path]) -> None:
 
 
 def _is_damaged_log(finding: Finding) -> bool:
-    """Whether there are bytes that a scan would stop at; missing offsets are none."""
+    """Whether a recovery scan would stop at the finding; it does not stop at missing offsets."""
     is_log = finding.file.suffix == names.LOG_SUFFIX
     return is_log and finding.severity is Severity.DAMAGE and finding.position >= 0

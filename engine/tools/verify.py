@@ -1,8 +1,8 @@
-"""Whether data directories keep what a log promises; only read, nothing is locked or repaired.
+"""Checks data directories without locking or changing anything.
 
-Segments tile, batches are intact, offsets ascend; indexes, snapshots, epochs and checkpoints agree
-with the batches; topics have their partitions; what is unknown is named. The directories should
-not be in use: what is written during the check may look wrong.
+It checks that segments adjoin, batches are intact and offsets ascend; that indexes, snapshots,
+epochs and checkpoints agree with the batches; that topics have their partitions; and lists unknown
+files. The directories should not be in use: writes during the check may look like faults.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _OUR_FILES = frozenset(
 
 
 class DirectoryCheck:
-    """One check of the data directories of a log; `findings` is iterated once, and to its end.
+    """One check of a log's data directories; iterate over `findings` once, to its end.
 
-    `config` is what the service works with: defaults of topics, directories that are gone.
+    `config` is that of the service: defaults of topics, directories that are gone.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DirectoryCheck:
         self._topics: Mapping[str, Topic] = {}
 
     def findings(self) -> Findings:
-        """Yield what is wrong, in the order in which it is met; OSError if it cannot be read."""
+        """Yield the findings in the order of the check; OSError if something cannot be read."""
         for directory in self._directories:
             yield from directory.judge_files()
         yield from self._judge_membership()
@@ -77,7 +77,7 @@ class DirectoryCheck:
             for log, path in directory.partitions.items():
                 other = partitions.setdefault(log, directory)
                 if other is not directory:
-                    detail = f"{other.path} holds that partition too: move one of them away"
+                    detail = f"{other.path} also holds this partition: move one of them away"
                     yield Finding(Severity.REFUSED, path, detail)
         yield from self._judge_copies()
         for directory in self._directories:
@@ -89,7 +89,7 @@ class DirectoryCheck:
             yield from directory.judge_checkpoints(self.checked)
 
     def _judge_membership(self) -> Findings:
-        """Hold what the directories know of each other against those that are given."""
+        """Compare the recorded sets of directories with the given directories."""
         found: dict[Path, DirectorySet | None] = {}
         damage: list[Finding] = []
         for path in (directory.path for directory in self._directories):
@@ -101,10 +101,10 @@ class DirectoryCheck:
                 found[path] = None
                 damage.append(Finding(Severity.DERIVED, file, str(error), stale_files=(file,)))
         if any(found.values()):
-            yield from damage  # made anew from the others
+            yield from damage  # rebuilt from the others
         else:
             for finding in damage:
-                detail = f"{finding.detail}; moved away, it is made anew for those that are given"
+                detail = f"{finding.detail}; if moved away, it is rebuilt for the given directories"
                 yield Finding(Severity.REFUSED, finding.file, detail)
         try:
             decide(found, (), self._config.gone_directories)
@@ -112,7 +112,7 @@ class DirectoryCheck:
             yield Finding(Severity.REFUSED, self._directories[0].path, str(error))
 
     def _judge_copies(self) -> Findings:
-        """Believe the newest topics file, as a start does."""
+        """Use the newest topics file, as a start does."""
         copies = [one.topics for one in self._directories if one.topics is not None]
         newest = max(copies, key=lambda copy: (copy.generation, len(copy.topics)), default=None)
         if newest is not None:
@@ -126,7 +126,7 @@ class DirectoryCheck:
             if error is not None:
                 path = directory.path / names.TOPICS_FILE
                 if newest is None or newest == TopicsCopy():
-                    detail = f"{error}; only a copy of it brings it back"
+                    detail = f"{error}; restore it from a copy"
                     yield Finding(Severity.REFUSED, path, detail)
                 else:
                     detail = f"{error}; another directory has a copy"
@@ -139,12 +139,12 @@ class DirectoryCheck:
             for log in (TopicPartition(name, number) for number in range(topic.partitions)):
                 if log not in present:
                     path = self._directories[0].path / partition_directory_name(log)
-                    detail = "the partition's directory is missing: opening makes an empty one"
+                    detail = "the partition's directory is missing: opening creates an empty one"
                     yield Finding(Severity.DAMAGE, path, detail, is_left_to_opening=True)
 
 
 class _OneDirectory:
-    """What lies in one data directory, and what its small files say."""
+    """The content of one data directory and of its small files."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.path = path
@@ -183,7 +183,7 @@ class _OneDirectory:
                     self.partitions[log] = path
 
     def _classify(self, path: Path) -> tuple[TopicPartition | None, Finding | None]:
-        """Return which partition a directory is, if it is served, and what is to be said of it."""
+        """Return the partition of a directory, if it is served, and a finding, if any."""
         if path.name == names.REMOTE_INDEX_CACHE:
             return None, None
         try:
@@ -194,12 +194,10 @@ class _OneDirectory:
             detail = "it was deleted: the service removes it after its start"
             return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is DirectoryKind.FUTURE:
-            detail = (
-                "a copy that was being moved here: the service finishes the move, or begins it anew"
-            )
+            detail = "a copy of an interrupted move: the service finishes or restarts the move"
             return None, Finding(Severity.NOTE, path, detail)
         if parsed.kind is not DirectoryKind.LIVE or parsed.topic == names.CLUSTER_METADATA_TOPIC:
-            return None, Finding(Severity.NOTE, path, "it is set aside and not served")
+            return None, Finding(Severity.NOTE, path, "it is kept but not served")
         return parsed.topic_partition, None
 
     def read_small_files(self) -> Findings:
@@ -209,7 +207,7 @@ class _OneDirectory:
                 self._offsets[name] = {} if self._is_odd(path) else self._read_offsets(path)
             except CorruptCheckpoint as error:
                 self._offsets[name] = {}
-                detail = f"{error}; opening takes it for empty and writes it anew"
+                detail = f"{error}; opening treats it as empty and writes it again"
                 yield Finding(Severity.DERIVED, path, detail, stale_files=(path,))
         try:
             if not self._is_odd(self.path / names.TOPICS_FILE):
@@ -221,7 +219,7 @@ class _OneDirectory:
             if not self._is_odd(path):
                 ProducerIds(self._fs, self.path).ensure_readable()
         except CorruptCheckpoint as error:
-            detail = f"{error}; moved away, it is made anew above the ids found in the logs"
+            detail = f"{error}; if moved away, it is rebuilt above the ids found in the logs"
             yield Finding(Severity.REFUSED, path, detail)
 
     def _is_odd(self, path: Path) -> bool:
@@ -231,7 +229,7 @@ class _OneDirectory:
         return OffsetCheckpoint(self._fs, path).read()
 
     def scope(self, log: TopicPartition, topic: Topic | None, config: EngineConfig) -> Scope:
-        """Return what is known of a partition from outside its directory."""
+        """Return what the data directory's files say about a partition."""
         is_gapless = topic is not None and topic.is_gapless(
             topic.log_config(config.default_topic_config)
         )
@@ -244,15 +242,15 @@ class _OneDirectory:
         )
 
     def judge_checkpoints(self, checked: Checked) -> Findings:
-        """Hold what the checkpoints promise against where the logs really end."""
+        """Compare the checkpoints with the real ends of the logs."""
         promises = {
             names.RECOVERY_POINT_CHECKPOINT: "was on disk",
             names.HIGH_WATERMARK_CHECKPOINT: "was committed",
-            names.LOG_START_CHECKPOINT: "was where the log began",
+            names.LOG_START_CHECKPOINT: "was the log start",
         }
         for file, promise in promises.items():
             for log, offset in self._offsets[file].items():
                 end = checked.ends.get(partition_directory_name(log))
                 if log in self.partitions and end is not None and offset > end:
-                    detail = f"offset {offset} of {log} {promise}, and the log ends at {end}"
+                    detail = f"offset {offset} of {log} {promise}, but the log ends at {end}"
                     yield Finding(Severity.DAMAGE, self.path / file, detail, offset=offset)

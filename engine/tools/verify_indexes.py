@@ -1,7 +1,7 @@
-"""The indexes of one segment held against its batches, while somebody walks over them.
+"""Checks the indexes of one segment during a scan of its batches.
 
-Each checker is shown every batch in order and tells at the end what its file says wrongly. An index
-that was never trimmed goes on in zeros, which are no entries.
+Each check sees every batch in order, and returns a fault at the end, if any. An index that was
+never trimmed ends in zeros, which are not entries.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from engine.types import (
 )
 
 _ANY_SIZE = 0
-"""For an index that is opened to be read: the file is as long as it is."""
+"""The size for opening an index read-only, where it is not used."""
 
 
 class OffsetIndexCheck:
-    """Each entry leads to the start of a batch, and names the last offset of what begins there."""
+    """Each entry must point to a batch's start, and name the last offset of the append there."""
 
     def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
         self.fault: str | None = None
         index = OffsetIndex(fs, path, base_offset, _ANY_SIZE, read_only=True)
         try:
             if fs.size_bytes(path) % OffsetIndex.ENTRY.size:
-                self.fault = "its length is no multiple of an entry"
+                self.fault = "its length is not a multiple of an entry"
             self._entries = list(_without_zeros(index.entries(), base_offset))
         finally:
             index.close_handles()
@@ -49,13 +49,17 @@ class OffsetIndexCheck:
         awaited = self._awaited
         if awaited is not None and header.last_offset >= awaited.offset:
             if header.last_offset > awaited.offset:
-                self._note(f"offset {awaited.offset} at byte {awaited.position} ends no batch")
+                self._note(
+                    f"offset {awaited.offset} at byte {awaited.position} does not end a batch"
+                )
             self._awaited = None
         while self._slot < len(self._entries) and self._entries[self._slot].position <= position:
             entry = self._entries[self._slot]
             self._slot += 1
             if entry.position < position:
-                self._note(f"byte {entry.position}, for offset {entry.offset}, starts no batch")
+                self._note(
+                    f"byte {entry.position}, for offset {entry.offset}, does not start a batch"
+                )
             elif entry.offset < header.last_offset:
                 self._note(
                     f"offset {entry.offset} is not at byte {position}, "
@@ -67,9 +71,9 @@ class OffsetIndexCheck:
     def finish(self) -> str | None:
         """Return what is wrong, if anything is."""
         if self._slot < len(self._entries):
-            self._note(f"byte {self._entries[self._slot].position} lies behind the last batch")
+            self._note(f"byte {self._entries[self._slot].position} is after the last batch")
         elif self._awaited is not None:
-            self._note(f"offset {self._awaited.offset} lies behind the last batch")
+            self._note(f"offset {self._awaited.offset} is after the last batch")
         return self.fault
 
     def _note(self, fault: str) -> None:
@@ -77,7 +81,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Nothing up to an entry's offset is later than its time, and the batch there has that time."""
+    """No record up to an entry's offset may be later, and the batch there must have that time."""
 
     def __init__(self, fs: FileSystem, path: Path, base_offset: int, *, is_complete: bool) -> None:
         self.fault: str | None = None
@@ -85,7 +89,7 @@ class TimeIndexCheck:
         index = TimeIndex(fs, path, base_offset, _ANY_SIZE, read_only=True)
         try:
             if fs.size_bytes(path) % TimeIndex.ENTRY.size:
-                self.fault = "its length is no multiple of an entry"
+                self.fault = "its length is not a multiple of an entry"
             self._entries = list(_without_zero_times(index.entries()))
         finally:
             index.close_handles()
@@ -99,17 +103,17 @@ class TimeIndexCheck:
             entry = self._entries[self._slot]
             self._slot += 1
             if entry.offset < header.base_offset or entry.timestamp != header.max_timestamp:
-                self._note(f"offset {entry.offset} has not the time {entry.timestamp}")
+                self._note(f"offset {entry.offset} does not have the time {entry.timestamp}")
             elif entry.timestamp < self._maximum:
-                self._note(f"something before offset {entry.offset} is later")
+                self._note(f"a record before offset {entry.offset} is later than {entry.timestamp}")
 
     def finish(self) -> str | None:
         """Return what is wrong, if anything is."""
         if self._slot < len(self._entries):
-            self._note(f"offset {self._entries[self._slot].offset} lies behind the last batch")
+            self._note(f"offset {self._entries[self._slot].offset} is after the last batch")
         last = self._entries[-1].timestamp if self._entries else NO_TIMESTAMP
         if self._is_complete and last < self._maximum:
-            self._note(f"it does not know of the time {self._maximum}")
+            self._note(f"it lacks the time {self._maximum}")
         return self.fault
 
     def _is_reached(self, header: BatchHeader) -> bool:
@@ -120,10 +124,10 @@ class TimeIndexCheck:
 
 
 class TransactionIndexCheck:
-    """The entries are the aborted transactions whose markers the segment holds.
+    """The entries must be the aborted transactions whose markers are in the segment.
 
-    Where batches are gone, to retention or compaction, nobody can tell any more where every
-    transaction began: then only the markers are compared.
+    If retention or compaction has removed batches, the starts of transactions may be unknown: then
+    only the markers are compared.
     """
 
     def __init__(self, fs: FileSystem, path: Path, base_offset: int) -> None:
@@ -137,7 +141,7 @@ class TransactionIndexCheck:
         try:
             self._found = list(index.entries())
             if fs.size_bytes(path) % TXN_ENTRY.size:
-                self.fault = "its length is no multiple of an entry"
+                self.fault = "its length is not a multiple of an entry"
         except CorruptIndex as error:
             self.fault = str(error)
         finally:
@@ -146,13 +150,13 @@ class TransactionIndexCheck:
     def see_abort(
         self, producer_id: int, marker_offset: int, aborted: AbortedTransaction | None
     ) -> None:
-        """Note an abort marker, and what it aborted as far as that is known."""
+        """Record an abort marker and its transaction, if known."""
         self._abort_markers.add((producer_id, marker_offset))
         if aborted is not None:
             self._expected.append(aborted)
 
     def finish(self, *, is_whole: bool) -> str | None:
-        """Return what is wrong, if anything is; `is_whole` says that no batch is gone."""
+        """Return what is wrong, if anything is; `is_whole` means that no batch is missing."""
         if self.fault is None and is_whole and self._found != self._expected:
             self.fault = "its entries are not the aborted transactions of the segment"
         if self.fault is None:
@@ -165,7 +169,7 @@ class TransactionIndexCheck:
 
 
 class SegmentIndexChecks:
-    """The three indexes of one segment: opened, shown its batches, and judged at the end."""
+    """The checks of the three indexes of one segment."""
 
     def __init__(self, fs: FileSystem, directory: Path, base_offset: int) -> None:
         self._fs = fs
@@ -181,7 +185,7 @@ class SegmentIndexChecks:
         time_path = self._directory / names.time_index_name(self._base_offset)
         for path in (offset_path, time_path):
             if self._fs.is_misplaced(path):
-                continue  # told already
+                continue  # reported already
             if not self._fs.exists(path):
                 yield self._stale(path, "it is missing")
             elif path is offset_path:
@@ -192,7 +196,7 @@ class SegmentIndexChecks:
                 )
 
     def give_up(self) -> None:
-        """Judge nothing: what damaged batches held, nobody knows."""
+        """Report no faults: the content of damaged batches is unknown."""
         self._sparse.clear()
         self._is_judged = False
 
@@ -208,7 +212,7 @@ class SegmentIndexChecks:
             self._transaction_path: self.transactions.finish(is_whole=is_whole),
         }
         for path, fault in faults.items():
-            if fault is not None and not self._fs.is_misplaced(path):  # that is told already
+            if fault is not None and not self._fs.is_misplaced(path):  # reported already
                 yield self._stale(path, fault)
 
     def _stale(self, path: Path, fault: str) -> Finding:
@@ -231,7 +235,7 @@ def _without_zero_times(entries: Iterator[TimestampOffset]) -> Iterator[Timestam
 
 
 def stale_indexes(directory: Path, base_offset: int) -> tuple[Path, ...]:
-    """Return all index files of a segment: opening makes them together or not at all."""
+    """Return all index files of a segment, because opening only rebuilds them together."""
     return (
         directory / names.index_name(base_offset),
         directory / names.time_index_name(base_offset),

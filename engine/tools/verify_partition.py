@@ -1,7 +1,7 @@
-"""One partition directory held against what a log promises; nothing is written.
+"""Checks one partition directory without writing.
 
-The `.log` files are walked once, batch by batch; indexes, snapshots and epochs are compared with
-that walk. What opening would scan and rebuild anyway, after an unclean stop, is not judged.
+The `.log` files are scanned once, batch by batch; indexes, snapshots and epochs are compared with
+that scan. Files that opening would rebuild anyway after an unclean stop are not checked.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from engine.tools.verify_snapshots import SnapshotChecks
 from engine.types import INT64_MAX, EpochOffset
 
 _NEVER_MS = INT64_MAX
-"""Producers do not expire here."""
+"""Effectively never: producers do not expire during a check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is known of a partition from outside its directory."""
+    """What the data directory's files say about a partition."""
 
     was_clean: bool
     recovery_point: int = 0
     may_have_gaps: bool = True
-    """Whether compaction, or a broker of which nothing is known, may have left out offsets."""
+    """Whether compaction, or an unknown broker, may have removed offsets."""
     log_start_offset: int = 0
-    """What lies below is deleted, though its bytes may be there: whoever rebuilds does not look."""
+    """Everything below is deleted, even if its bytes exist, and is not used for rebuilding."""
     topic_id: str | None = None
-    """Of the topic as it is recorded. Under another id a broker has served the partition."""
+    """The recorded topic id. If the partition has another id, a broker has served it."""
 
     def is_scanned(self, end_offset: int | None) -> bool:
-        """Whether opening scans a segment that ends there; None for the active one."""
+        """Whether opening scans a segment that ends at `end_offset`; None for the active one."""
         if self.was_clean:
             return False
         return end_offset is None or end_offset > self.recovery_point
 
 
 class PartitionCheck:
-    """One check of one directory; `findings` is iterated once, and to its end."""
+    """One check of one directory; iterate over `findings` once, to its end."""
 
     def __init__(self, fs: FileSystem, directory: Path, scope: Scope, checked: Checked) -> None:
         self._fs = fs
@@ -78,12 +78,12 @@ class PartitionCheck:
         )
         self._snapshots = SnapshotChecks(fs, directory, self._producers)
         self._is_whole = True
-        """No batch is gone, deleted or damaged so far: the walk knows what a rebuild would."""
+        """Whether no batch is missing, deleted or damaged so far, so that the scan is complete."""
         self._end_offset = 0
         self._is_end_known = True
 
     def findings(self) -> Findings:
-        """Yield what is wrong, in the order in which it is met."""
+        """Yield the findings in the order of the check."""
         self._checked.partitions += 1
         yield from self._judge_names()
         yield from self._read_small_files()
@@ -102,10 +102,10 @@ class PartitionCheck:
         if self._is_end_known:
             self._checked.ends[self._directory.name] = self._end_offset
 
-    # -- what lies in the directory ------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------
 
     def _removed_end(self) -> int:
-        """Return the end of an interrupted removal: opening removes the segments below it."""
+        """Return the end offset of an interrupted removal, which opening will finish."""
         ends = (end for name in self._names if (end := names.removal_end(name)) is not None)
         end_offset = max(ends, default=0)
         return end_offset if names.log_name(end_offset) in self._names else 0
@@ -134,11 +134,11 @@ class PartitionCheck:
         try:
             topic_id = None if self._is_odd(path) else read_topic_id(self._fs, path)
             if topic_id is None and not self._is_odd(path):
-                yield _tidied(path, "it is missing: opening makes it")
+                yield _tidied(path, "it is missing: opening creates it")
             if topic_id not in {None, self._scope.topic_id}:
                 self._scope = replace(self._scope, may_have_gaps=True)
         except CorruptCheckpoint as error:
-            detail = f"{error}; opening makes it anew"
+            detail = f"{error}; opening rebuilds it"
             yield Finding(Severity.DERIVED, path, detail, is_left_to_opening=True)
         path = self._directory / names.LEADER_EPOCH_CHECKPOINT
         try:
@@ -159,11 +159,11 @@ class PartitionCheck:
                 self._gaps = set(read_gaps(self._fs, path))
         except CorruptCheckpoint as error:
             self._scope = replace(self._scope, may_have_gaps=True)
-            detail = f"{error}; missing offsets are not noticed any more"
+            detail = f"{error}; missing offsets are no longer detected"
             yield Finding(Severity.DAMAGE, path, detail)
 
     def _is_odd(self, path: Path) -> bool:
-        """Whether a directory is in the way of a file, which is told already."""
+        """Whether the path is not a regular file, which is reported already."""
         return path.name in self._names and path.name not in self._files
 
     # -- segments ------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class PartitionCheck:
             batch.ensure_intact()
             marker = parse_end_marker(batch) if header.is_control else None
             if header.base_offset < self._end_offset or header.last_offset < header.base_offset:
-                what = f"offsets {header.base_offset} to {header.last_offset} go back"
+                what = f"offsets {header.base_offset} to {header.last_offset} descend"
                 raise InvalidRecord(what)
         except InvalidRequest as error:
             yield self._damage(records, position, self._end_offset, str(error))
@@ -231,7 +231,7 @@ class PartitionCheck:
         aborted = self._producers.observe(header, marker)
         if marker is not None and marker.is_abort and indexes is not None:
             if aborted is not None and aborted.first_offset < self._scope.log_start_offset:
-                aborted = None  # known or not, depending on when the index was made
+                aborted = None  # depends on when the index was built
             indexes.transactions.see_abort(header.producer_id, header.last_offset, aborted)
 
     def _judge_epoch(self, header: BatchHeader) -> Findings:
@@ -257,7 +257,7 @@ class PartitionCheck:
         self._is_whole = False
         is_truncation = any(next_offset == entry.start_offset for entry in self._epochs)
         is_noted = SegmentGap(missing, next_offset) in self._gaps
-        # What told of it may be gone as well: the epochs go with what lies below the log start.
+        # The epoch that explained the gap may be gone, with everything below the log start.
         is_below = next_offset <= self._scope.log_start_offset
         if not (self._scope.may_have_gaps or is_truncation or is_noted or is_below):
             what = f"offsets {missing} to {next_offset - 1} are missing"
@@ -266,7 +266,7 @@ class PartitionCheck:
     def _judge_end(
         self, records: FileRecords, position: int, what: str, *, is_scanned: bool
     ) -> Finding:
-        """Say what the bytes are behind the last batch that can be framed."""
+        """Yield a finding for the bytes after the last batch that can be framed."""
         self._is_whole = False
         count = records.size_bytes - position
         is_torn = is_scanned and _is_torn(records, position)
@@ -277,7 +277,7 @@ class PartitionCheck:
         else:
             severity = Severity.DAMAGE
             if is_scanned:
-                what = f"{what}; opening cuts the log here, {count} bytes and the segments behind"
+                what = f"{what}; opening cuts the log here: {count} bytes and all later segments"
         return Finding(
             severity,
             records.path,
@@ -307,7 +307,7 @@ def _tidied(path: Path, detail: str) -> Finding:
 
 
 def _is_torn(records: FileRecords, position: int) -> bool:
-    """Whether a crash can have left what begins there: a batch cut short, or zeros."""
+    """Whether a crash can have left the bytes at `position`: a torn batch, or zeros."""
     try:
         size = frame_size(records.file.read_at(position, UP_TO_MAGIC_BYTES))
     except CorruptBatch:

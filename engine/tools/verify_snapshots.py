@@ -1,4 +1,4 @@
-"""The producer snapshots of one partition held against a walk over all its batches."""
+"""Checks the producer snapshots of one partition during a scan of its batches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from engine.tools.verify_indexes import stale_indexes
 
 
 class SnapshotChecks:
-    """Each snapshot is decoded, and compared with `producers` when these have got that far.
+    """Each snapshot is compared with `producers` when the scan has reached its offset.
 
-    A snapshot may lack producers that had expired. It may know more than the log only where batches
-    are gone; then just what both know is compared, and no open transaction.
+    A snapshot may lack expired producers. If batches are missing, it may have more than the log:
+    then only producers in both are compared, without open transactions.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, producers: ProducerStates) -> None:
@@ -33,7 +33,7 @@ class SnapshotChecks:
         self._faults: list[tuple[int, str]] = []
 
     def see_before(self, offset: int, *, is_whole: bool) -> None:
-        """Compare the snapshots at or below `offset`; everything below it was observed."""
+        """Compare the snapshots at or below `offset`; the scan has passed everything below it."""
         while self._pending and self._pending[0] <= offset:
             snapshot = self._pending.pop(0)
             fault = self._fault(snapshot, is_whole=is_whole)
@@ -41,15 +41,16 @@ class SnapshotChecks:
                 self._faults.append((snapshot, fault))
 
     def finish(self, bases: Sequence[int], end_offset: int, *, is_whole: bool) -> Findings:
-        """Compare what is left, and yield everything that is wrong."""
+        """Compare the remaining snapshots, and yield all findings."""
         self.see_before(end_offset, is_whole=is_whole)
         for snapshot in self._pending:
-            detail = "it is beyond the log: opening removes it"
+            detail = "it is above the log end: opening removes it"
             path = self._path(snapshot)
             yield Finding(Severity.NOTE, path, detail, is_left_to_opening=True)
         for snapshot, fault in self._faults:
             below = bases[max(0, bisect_left(bases, snapshot) - 1)] if bases else None
-            # The scan of the segment below writes it anew, and opening scans what lacks indexes.
+            # Opening scans segments without indexes, and the scan of the one below rewrites the
+            # snapshot.
             indexes = () if below is None else stale_indexes(self._directory, below)
             path = self._path(snapshot)
             yield Finding(Severity.DERIVED, path, fault, stale_files=(path, *indexes))
@@ -64,21 +65,21 @@ class SnapshotChecks:
             return str(error)
         for entry in stored:
             if any(batch.last_offset >= offset for batch in entry.batches):
-                return f"producer {entry.producer_id} has written beyond it"
+                return f"producer {entry.producer_id} has an offset above it"
             known = self._producers.entry(entry.producer_id)
             if is_whole and known is None:
                 return f"producer {entry.producer_id} never wrote to this log"
             if known is not None and not _agree(entry, known, is_whole=is_whole):
-                return f"producer {entry.producer_id} is not where the log has it"
+                return f"producer {entry.producer_id} disagrees with the log"
         return None
 
 
 def _agree(stored: ProducerEntry, known: ProducerEntry, *, is_whole: bool) -> bool:
-    """Whether both may describe one producer at one offset."""
+    """Whether both may describe the same producer at the same offset."""
     if stored.batches and known.batches:
         newest, newest_known = stored.batches[-1], known.batches[-1]
         if newest[:2] != newest_known[:2]:  # sequence and offset
-            # Compaction takes the one of the snapshot if the producer has a newer one behind it.
+            # Compaction may remove the snapshot's last batch if the producer has a newer one.
             return not is_whole and newest_known.last_offset < newest.last_offset
     return not is_whole or (
         stored.producer_epoch == known.producer_epoch

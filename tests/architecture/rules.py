@@ -54,7 +54,7 @@ RIDDLES = re.compile(
     r"|(?<!there )(?:are|is) no(?! (?:fewer|longer|more)))\b",
     re.IGNORECASE,
 )
-PLAIN_ROOMS = ("app/", "pyspark_tidelog/", "schemas/")
+PLAIN_ROOMS = ("app/", "engine/", "pyspark_tidelog/", "schemas/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

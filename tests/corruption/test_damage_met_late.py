@@ -107,7 +107,7 @@ def test_batches_of_another_segment_are_not_served() -> None:
     filled = fill()
     fs = filled.world.fs
     rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(60, ".log")))
-    with pytest.raises(StoredDataCorrupt, match="not of this segment"):
+    with pytest.raises(StoredDataCorrupt, match="not in this segment"):
         filled.reopen().log(EVENTS).reader.read(30, max_bytes=1)
 
 
@@ -116,7 +116,7 @@ def test_an_entry_that_leads_to_a_batch_of_another_segment_is_not_followed() -> 
     filled = fill()
     fs = filled.world.fs
     rewrite(fs, segment_file(60, ".log"), fs.read_bytes(segment_file(30, ".log")))
-    with pytest.raises(CorruptIndex, match="which is not of this segment"):
+    with pytest.raises(CorruptIndex, match="which is not in this segment"):
         open_segment(filled, 60).locate(89)
 
 
@@ -129,7 +129,7 @@ def test_an_entry_that_leads_to_a_batch_whose_offset_goes_back_is_not_followed()
     content = bytearray(filled.world.fs.read_bytes(path))
     struct.pack_into(">q", content, position, 30)
     rewrite(filled.world.fs, path, bytes(content))
-    with pytest.raises(StoredDataCorrupt, match=r"where \d+ is next"):
+    with pytest.raises(StoredDataCorrupt, match=r"instead of at least \d+"):
         open_segment(filled, 30).locate(30 + relative)
 
 
@@ -182,7 +182,7 @@ def test_offsets_that_go_back_stop_the_making_of_an_index() -> None:
     ends = [at + header.size_bytes for at, header in iter_headers(content)]
     swapped = content[ends[0] : ends[1]] + content[: ends[0]] + content[ends[1] :]
     rewrite(filled.world.fs, path, swapped)
-    with pytest.raises(StoredDataCorrupt, match="offsets 30 to 34 where 40 is next"):
+    with pytest.raises(StoredDataCorrupt, match="offsets 30 to 34, but 40 is next"):
         Reindexing(open_segment(filled, 30)).walk()
 
 
@@ -263,7 +263,9 @@ def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         log = filled.reopen().log(EVENTS)
     assert log.reader.leader_epoch == 0
-    assert [r.message for r in caplog.records if "no leader epochs from here on" in r.message]
+    assert [
+        r.message for r in caplog.records if "leader epochs are not read from here on" in r.message
+    ]
     fetched = log.reader.read(60, max_bytes=1)
     assert fetched is not None
     assert fetched.first_offset == 60

@@ -94,7 +94,7 @@ def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: boo
         for suffix in names.INDEX_SUFFIXES:
             world.fs.remove(path.with_suffix(suffix), missing_ok=True)
     damage = opened(world).log(COMPACTED).durability.recovery.damage
-    assert damage == (f"{path} is empty, and its indexes are not" if is_index_there else None)
+    assert damage == (f"{path} is empty, but its indexes are not" if is_index_there else None)
 
 
 @pytest.mark.parametrize("is_index_sound", [True, False])

@@ -95,7 +95,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     errors.OffsetBelowLogStart("offset 3 is below the log start 41", offset=3, **_MARKS),
     errors.OffsetBeyondLogEnd("offset 120 is beyond the log end 99", offset=120, **_MARKS),
     errors.SequenceGap(
-        "producer 7, epoch 0: sequence 12 was expected and 14 received",
+        "producer 7, epoch 0: sequence 12 was expected, 14 was received",
         producer_id=7,
         producer_epoch=0,
         expected=12,
@@ -106,7 +106,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     ),
     errors.InvalidTransactionState("producer 7 has no open transaction here", producer_id=7),
     errors.ProducerNotFound("flights-0 knows no producer 7", producer_id=7),
-    errors.TopicNotFound("there is no topic 'flights'", topic="flights"),
+    errors.TopicNotFound("topic 'flights' does not exist", topic="flights"),
     errors.PartitionNotFound("topic 'flights' has no partition 9 here", topic="flights"),
     errors.SegmentNotFound("no segment begins at 7", base_offset=7),
     errors.TopicConflict(
@@ -116,7 +116,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         config={},
     ),
     errors.PreconditionFailed(
-        "the log end is 99, not what was expected",
+        "the log end is 99, not the expected one",
         expected=97,
         log_end_offset=99,
         tag=LogTag(0, 99, 0x2B23BFCE),

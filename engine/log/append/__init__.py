@@ -1,1 +1,1 @@
-"""Before the lock: what an append may hold, and in which codec it is stored."""
+"""The part of an append before the log's lock: validation and recompression."""

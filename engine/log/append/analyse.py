@@ -1,10 +1,10 @@
-"""The first look at incoming bytes, before any lock: framing, limits, checksums, content, times.
+"""Validates incoming batches before any lock: framing, limits, checksums, content, times.
 
-What comes out is ready to be stamped with offsets: nothing that can fail for the sake of the bytes
-is left for the lock, and neither is decompression. A client's batch is walked once, because a batch
-with a right checksum and wrong content must not reach a reader; one that our own builder made
-(`checked`) is only looked at where its topic could refuse it. Mirrors Kafka's `LogValidator` and
-`UnifiedLog.analyzeAndValidateRecords`; where Kafka takes one batch per append, here it may be more.
+The result is ready to be stamped with offsets: under the lock nothing is decompressed, and nothing
+fails because of the bytes. All records of a client's batch are checked, because a batch with a
+correct checksum and malformed content must not reach a reader. A batch from our own builder
+(`checked`) is only checked where its topic could refuse it. Mirrors Kafka's `LogValidator` and
+`UnifiedLog.analyzeAndValidateRecords`, but accepts several batches per append.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
 
 class Incoming(NamedTuple):
-    """Batches that may be appended: one writable buffer, the header and position of each."""
+    """Valid batches: one writable buffer, and the header and position of each batch."""
 
     buffer: bytearray | memoryview
     headers: Sequence[BatchHeader]
@@ -53,27 +53,27 @@ class Incoming(NamedTuple):
     batch_of_max_timestamp: int
     """The index of the first batch that has `max_timestamp`."""
     needs_judgement: bool
-    """Whether any batch has a producer, whose state decides on it."""
+    """Whether any batch has a producer id, so that producer state must be checked."""
     markers: Mapping[int, EndMarker] = _NO_MARKERS
 
     @property
     def bears_append_time(self) -> bool:
-        """Whether the time of its records is that of the append, here or in another log."""
+        """Whether its records have log-append time, of this log or of another one."""
         return self.headers[0].timestamp_type is TimestampType.LOG_APPEND_TIME
 
     def stamp(self, headers: Sequence[BatchHeader]) -> None:
-        """Give the batches in the buffer the offsets and leader epochs of these headers."""
+        """Write the offsets and leader epochs of these headers into the buffer."""
         for header, at in zip(headers, self.positions, strict=True):
             OFFSET_LENGTH_EPOCH.pack_into(self.buffer, at, *header[:3])
 
 
 class AnalysisLimits(NamedTuple):
-    """What bounds the walk; `now_ms` is the time that record times are compared with."""
+    """The limits of the analysis; record times are compared with `now_ms`."""
 
     now_ms: int
     max_decompressed_bytes: int
     budget: DecodeBudget | None = None
-    """Of all batches together; None sets no bound."""
+    """For all batches together; None means unlimited."""
 
 
 def analyse(
@@ -81,12 +81,13 @@ def analyse(
 ) -> Incoming:
     """Return the batches in `data`, ready for their offsets.
 
-    The bytes are stamped in place if the buffer is writable, else copied once, and so they are for
+    A writable buffer is stamped in place. Other buffers are copied once, and so is every buffer of
     a topic with log-append time. Raises CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge,
     BatchSetTooLarge, DecodeBudgetSpent, UnsupportedMagic, UnsupportedCompression or
     OffsetsOutOfOrder; then nothing may be appended.
     """
-    # A batch that bears the log's time is refused: whoever is told to try again has it as sent.
+    # A batch with the log's time would be refused, so a caller that retries must still have its
+    # bytes as sent.
     is_stamped = config.uses_append_time and origin is not AppendOrigin.REPLICATION
     buffer = bytearray(data) if is_stamped else _writable(data)
     if origin is AppendOrigin.CLIENT:
@@ -99,7 +100,7 @@ def analyse(
     size_bytes = len(incoming.buffer)
     if size_bytes > config.segment_bytes:
         raise BatchSetTooLarge(
-            f"{size_bytes} bytes at once, where a segment takes {config.segment_bytes}",
+            f"{size_bytes} bytes in one append; a segment holds {config.segment_bytes}",
             limit="segment.bytes",
             limit_bytes=config.segment_bytes,
             actual_bytes=size_bytes,
@@ -108,7 +109,7 @@ def analyse(
 
 
 def with_append_time(incoming: Incoming, now_ms: int) -> Incoming:
-    """Return batches that bear the log's time with a later one; costs their checksums."""
+    """Return the batches with a later log-append time; recomputes their checksums."""
     for position in incoming.positions:
         stamp_max_timestamp(incoming.buffer, position, TimestampType.LOG_APPEND_TIME, now_ms)
     headers = [parse_header(incoming.buffer, position) for position in incoming.positions]
@@ -124,7 +125,7 @@ def _writable(data: Buffer) -> bytearray | memoryview:
 def _of_own_builder(
     buffer: bytearray | memoryview, config: LogConfig, limits: AnalysisLimits
 ) -> Incoming:
-    """Trust framing, checksum and content; look again only where the topic may refuse records."""
+    """Trust framing, checksum and content; only check what the topic may refuse."""
     if (
         config.is_compacted
         or config.message_timestamp_before_max_ms != INT64_MAX
@@ -196,7 +197,7 @@ def _of_client(
 
 
 def _decoding(batch: BatchView, limits: AnalysisLimits) -> AbstractContextManager[None]:
-    """Hold the memory to decode a compressed batch, if that is bounded."""
+    """Reserve the memory to decode a compressed batch, if memory is bounded."""
     if limits.budget is None or batch.header.codec is Codec.NONE:
         return nullcontext()
     return limits.budget.decoding(batch.content_bound(limits.max_decompressed_bytes))
@@ -205,10 +206,10 @@ def _decoding(batch: BatchView, limits: AnalysisLimits) -> AbstractContextManage
 def _of_peer(
     buffer: bytearray | memoryview, config: LogConfig, origin: AppendOrigin, limits: AnalysisLimits
 ) -> Incoming:
-    """Look at batches that a coordinator makes or that have been in a log already.
+    """Check batches of a coordinator, or batches that come from another log.
 
-    A follower's bytes may end inside a batch, which is cut off, and hold messages of magic 0 and 1;
-    without a whole one they are InvalidRecord, where Kafka appends nothing and says so to nobody.
+    A follower's bytes may end inside a batch, which is cut off, and may hold messages of magic 0
+    and 1. Without a whole batch they are InvalidRecord, where Kafka silently appends nothing.
     """
     end = 0
     last_offset = -1
@@ -233,11 +234,11 @@ def _of_peer(
 def _frames(
     buffer: bytearray | memoryview, *, drops_partial: bool = False, takes_old: bool = False
 ) -> list[tuple[int, BatchHeader]]:
-    """Return position and header of every batch; the bytes must be whole batches."""
+    """Return the position and header of every batch; the bytes must be whole batches."""
     frames: list[tuple[int, BatchHeader]] = []
     position = 0
     if not takes_old and len(buffer) > MAGIC_POSITION and buffer[MAGIC_POSITION] != MAGIC_2:
-        magic = buffer[MAGIC_POSITION]  # first: what is of another format is not called damaged
+        magic = buffer[MAGIC_POSITION]  # first: another format is not damage
         raise UnsupportedMagic(f"the first batch has magic {magic}, not {MAGIC_2}", magic=magic)
     while position < len(buffer):
         size = frame_size(buffer, position)
@@ -245,19 +246,19 @@ def _frames(
             if drops_partial:
                 break
             raise CorruptBatch(
-                f"the batch at byte {position} is cut short: {len(buffer) - position} bytes are "
-                f"there" + ("" if size is None else f" of {size}"),
+                f"the batch at byte {position} is incomplete: {len(buffer) - position} bytes "
+                + ("arrived" if size is None else f"of {size} arrived"),
                 position=position,
             )
         magic = buffer[position + MAGIC_POSITION]
         if magic != MAGIC_2 and not takes_old:
             raise UnsupportedMagic(
-                f"batches of magic {magic} are not taken, only {MAGIC_2}", magic=magic
+                f"batches of magic {magic} are not accepted, only {MAGIC_2}", magic=magic
             )
         frames.append((position, parse_header(buffer, position)))
         position += size
     if not frames:
-        raise InvalidRecord("there is no batch to append")
+        raise InvalidRecord("the append has no batch")
     return frames
 
 
@@ -272,9 +273,9 @@ def _ensure_batch_size(size_bytes: int, config: LogConfig) -> None:
 
 
 def _ensure_client_header(header: BatchHeader, position: int) -> None:
-    """Refuse what only a leader or a coordinator may write; Kafka's rules for origin CLIENT."""
+    """Refuse fields that only a leader or coordinator may set; Kafka's rules for origin CLIENT."""
     if header.base_offset != 0:
-        wrong = f"its base offset is {header.base_offset}; a client's is 0, the log assigns it"
+        wrong = f"its base offset is {header.base_offset}; send 0, the log assigns offsets"
     elif header.is_control:
         wrong = "it is a control batch"
     elif header.has_producer_id and header.base_sequence < 0:
@@ -287,7 +288,7 @@ def _ensure_client_header(header: BatchHeader, position: int) -> None:
 
 
 def _described(buffer: bytearray | memoryview, limits: AnalysisLimits) -> Incoming:
-    """Read the headers as they are now, after stamping; those of old formats are completed."""
+    """Read the stamped headers; complete those of magic 0 and 1 from their content."""
     frames = _frames(buffer, drops_partial=True, takes_old=True)
     headers = tuple(
         header
@@ -308,7 +309,7 @@ def _described(buffer: bytearray | memoryview, limits: AnalysisLimits) -> Incomi
 def _summed_up(
     buffer: bytearray | memoryview, headers: Sequence[BatchHeader], positions: Sequence[int]
 ) -> Incoming:
-    """Return batches without control batches, with what the log asks of all of them."""
+    """Return batches, none of them a control batch, with their maximum timestamp and flags."""
     max_timestamp, batch_of_max, needs_judgement = NO_TIMESTAMP, 0, False
     for index, header in enumerate(headers):
         if header.max_timestamp > max_timestamp:

@@ -1,4 +1,4 @@
-"""In which codec a topic stores its batches: the one place where `compression.type` is read."""
+"""The codec in which a topic stores its batches: the only reader of `compression.type`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from engine.records.header import Codec
 
 
 def stored_codec(config: LogConfig) -> tuple[Codec, int | None] | None:
-    """Return the codec and its level, None if a batch stays in the codec of its producer.
+    """Return the codec and its level; None if batches keep the codec of their producer.
 
-    The level is None where a codec has none.
+    The level is None for codecs without levels.
     """
     kind = config.compression_type
     if kind == "producer":

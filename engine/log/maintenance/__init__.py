@@ -1,1 +1,1 @@
-"""What takes segments away, replaces them, or moves the directory."""
+"""Retention, compaction, reconfiguration, and moves of the log's directory."""

@@ -1,9 +1,8 @@
-"""What one round of cleaning may do to a log while everybody else goes on using it.
+"""One round of cleaning on a log that stays in use.
 
-A round looks at the sealed segments of one moment, writes replacements beside them, and puts each
-in the place of its sources. Nothing else waits for it but what takes segments away itself:
-truncation, retention, and the renaming of the directory. If one of those came first, the round ends
-with `CleaningAborted`, and the log is as if it had never begun.
+A round takes a snapshot of the sealed segments, writes replacements next to them, and swaps each in
+for its sources. Only truncation, retention and the renaming of the directory wait for a swap. If
+one of those came first, the round ends with `CleaningAborted` and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from engine.segment.segment import Segment
 
 
 class CleaningAborted(Exception):
-    """The log changed under the round, or it was told to stop; nothing has happened."""
+    """The log changed during the round, or the cleaner is stopping; nothing was replaced."""
 
 
 class Compaction:
-    """One round. Used by one thread; the locks are the log's own.
+    """One round, for one thread. It uses the log's locks.
 
-    `reshaping` is taken before `naming`, that one before `lock`. The disk is waited for under the
-    first two only.
+    `reshaping` is taken before `naming`, and `naming` before `lock`. Only the first two are held
+    while the round waits for the disk.
     """
 
     def __init__(
@@ -47,15 +46,15 @@ class Compaction:
             self._truncations = state.truncations
             self._directory = state.local.directory
             self.segments = state.local.segments.snapshot.segments
-            """All segments at the beginning, the active one last."""
+            """All segments when the round began, the active one last."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether the round has lost its purpose since it began.
+        """Whether the round can no longer be finished.
 
-        Because the log was truncated, its directory renamed, or compaction configured away.
+        True once the log was truncated, its directory renamed, or compaction switched off.
         """
-        with self._naming:  # or a rename would be seen on the disk before it is seen here
+        with self._naming:  # or a rename could be on disk and not yet in memory
             return (
                 self._state.truncations != self._truncations
                 or self._state.local.directory != self._directory
@@ -63,14 +62,12 @@ class Compaction:
             )
 
     def ensure_current(self) -> None:
-        """Raise CleaningAborted if the round has nothing to work on any more."""
+        """Raise CleaningAborted if the round is stale."""
         if self.is_stale:
-            raise CleaningAborted(
-                f"{self._directory} was truncated, renamed or configured otherwise"
-            )
+            raise CleaningAborted(f"{self._directory} was truncated, renamed or reconfigured")
 
     def create_output(self, base_offset: int) -> Segment:
-        """Return an empty segment whose files have names that a start would remove."""
+        """Return an empty segment with `.cleaned` files, which a start would remove."""
         fs = self.context.fs
         names_of_files = (
             names.log_name,
@@ -93,13 +90,13 @@ class Compaction:
             )
 
     def discard(self, output: Segment) -> None:
-        """Remove what was written so far."""
+        """Remove an output segment."""
         output.close_handles()
         with self.writing():
             output.remove_files()
 
     def finish(self, output: Segment, modified_ms: int) -> None:
-        """Seal a replacement and return once it would survive a power cut."""
+        """Seal and sync a replacement segment."""
         with self.writing():
             output.seal()
             output.flush()
@@ -107,9 +104,9 @@ class Compaction:
             self.context.fs.set_modified_ms(output.records.path, modified_ms)
 
     def replace(self, output: Segment, sources: Sequence[Segment]) -> None:
-        """Put a finished segment in the place of its sources, for readers at one instant.
+        """Replace the sources by a finished segment, atomically for readers.
 
-        Whenever the power fails, a start finds either all of the sources or the output. Raises
+        After a power cut a start finds either all of the sources or the output. Raises
         CleaningAborted if one of the sources is no longer in the log.
         """
         state, directory = self._state, self._directory
@@ -117,18 +114,18 @@ class Compaction:
             self.ensure_current()
             present = set(map(id, state.local.segments.snapshot.segments))
             if not present.issuperset(map(id, sources)):
-                raise CleaningAborted(f"segments of {directory} were removed meanwhile")
+                raise CleaningAborted(f"segments of {directory} were removed during the cleaning")
             with self.writing():
                 opened = self.context.fs.open_directory(directory)
             with opened, self.context.health.writing:
-                # The name says that the output is complete, and must be on disk before a source
-                # has lost its own.
+                # The suffix marks the output as complete; it must be on disk before a source is
+                # renamed.
                 output.change_suffix(names.SWAP_SUFFIX)
                 opened.sync_all()
                 with self._lock:
                     state.swap_in(output, sources)
-                # Before the output gets a name like theirs: a source whose old name came back after
-                # a power cut would be a second segment with the same offsets.
+                # Before the output gets a live name: a source whose old name a power cut restored
+                # would be a second segment with the same offsets.
                 opened.sync_all()
                 with self._lock:
                     output.change_suffix("")
@@ -138,9 +135,9 @@ class Compaction:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Guard the writing of a replacement, which may fail for want of space or files: no harm.
+        """Guard the writing of a replacement, which may fail for lack of space or open files.
 
-        Any other failure takes the data directory offline, unless the log's own directory has gone.
+        Any other failure takes the data directory offline, unless the log's directory is gone.
         """
         health = self.context.health
         health.ensure_online()

@@ -1,4 +1,4 @@
-"""What background work and the manager do to a log: retention, compaction, configuration, moves."""
+"""Background work on a log: retention, compaction, reconfiguration, moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.types import FetchIsolation, LogStartReason
 
 
 class Maintenance:
-    """Takes segments away, replaces them, and moves or renames the directory. Thread-safe."""
+    """Removes and replaces segments, and moves or renames the directory. Thread-safe."""
 
     def __init__(self, core: LogCore, reader: LogReader, durability: Durability) -> None:
         self._core = core
@@ -28,14 +28,14 @@ class Maintenance:
 
     @property
     def is_removing(self) -> bool:
-        """Whether the first segment has left the log and its old name may still be on the disk."""
+        """Whether a removed first segment may still have its old name on disk."""
         return self._is_removing
 
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
-        """Remove, or with `dry_run` name, the segments that size, age or the log start give up.
+        """Remove, or with `dry_run` only list, the segments that retention no longer keeps.
 
-        The first one that goes is given, durably, a name that says how far the removal reaches. A
-        start after a power cut finishes it, whichever of the others still have their names then.
+        First the oldest one is durably renamed; its name says how far the removal reaches. So a
+        start after a power cut can finish it, whatever names the others have then.
         """
         core = self._core
         now_ms = core.context.clock.now_ms()
@@ -48,17 +48,17 @@ class Maintenance:
                     removed = retention.removable(segments, state.local.config, marks, now_ms)
                 if dry_run or not removed:
                     return removed
-                with context.health.appending:  # first, as without it nothing may be removed
+                with context.health.appending:  # first: without it nothing may be removed
                     directory = context.fs.open_directory(state.local.directory)
                 if len(removed) == len(segments):
                     state.roll(marks.log_end_offset)
                 end_offset = removed[-1].next_offset
                 state.raise_log_start(end_offset, LogStartReason.SEGMENT_DELETION)
             with directory:
-                self._sync_names(directory)  # or a power cut could leave no segment at all
+                self._sync_names(directory)  # or a power cut could leave no segment
                 with core.lock:
                     core.ensure_open()
-                    self._is_removing = True  # first: a checkpoint must keep the log start
+                    self._is_removing = True  # first: checkpoints must keep the log start
                     first = state.begin_removal(end_offset)
                 self._sync_names(directory)
                 self._is_removing = False
@@ -91,18 +91,18 @@ class Maintenance:
         )
 
     def keep_order(self) -> None:
-        """From now on have a segment on disk before the next exists: before one is compacted."""
+        """From now on sync each segment before the next one is created; required for compaction."""
         with self._core.lock:
             self._core.state.keeps_order = True
         self._durability.commit()
 
     def update_config(self, config: LogConfig) -> None:
-        """Work with another configuration from now on."""
+        """Use another configuration from now on."""
         with self._core.lock:
             self._core.state.local.config = config
 
     def rename_directory(self, directory: Path) -> None:
-        """Give the log's directory another name, durable once the parent is synced; go on there."""
+        """Rename the log's directory; it is durable once the parent directory is synced."""
         core = self._core
         with core.reshaping, core.naming, core.lock, core.context.health.writing:
             core.state.rename_directory(directory)
@@ -113,19 +113,19 @@ class Maintenance:
         complete: Callable[[CopySource], Maintenance],
         give_name: Callable[[Maintenance], None],
     ) -> Callable[[], None]:
-        """Go on in another data directory; callers of the log notice nothing but a pause.
+        """Continue in another data directory; callers of the log only notice a pause.
 
-        Nothing changes the log while `complete` completes the copy there and opens it. Then its own
-        directory is renamed to `retired`, and `give_name` makes that durable and names that of the
-        copy. Returns what lets go of the old files, which readers may still be in. If `give_name`
-        fails, the copy is the log at the next start; until then this one takes no more writes.
+        The log cannot change while `complete` completes the copy and opens it. Then its directory
+        is renamed to `retired`; `give_name` makes that durable and gives the copy its final name.
+        Returns a function that closes the old files, which readers may still use. If `give_name`
+        fails, the next start uses the copy; until then this log refuses writes. Raises
         StorageError.
         """
         core = self._core
         with core.reshaping, core.syncing, core.naming, core.lock:
             core.ensure_open()
             old, context = core.state, core.context
-            # Not `reader.read`, which would rebuild an index, under locks that are held here.
+            # Not `reader.read`: it may rebuild an index, which needs locks that are held already.
             still = old.stand_still(
                 lambda offset, max_bytes: self._reader.fetch(
                     ReadRequest(offset, max_bytes, FetchIsolation.LOG_END)
@@ -139,7 +139,7 @@ class Maintenance:
             except BaseException:
                 core.is_closed = True
                 raise
-            copy = there._core  # noqa: SLF001 - of another log, which ends here
+            copy = there._core  # noqa: SLF001 - of the copy's Log, which is not used again
             core.context, core.state = copy.context, copy.state
             core.state.go_on_from(old)
         return old.local.close_handles
@@ -150,7 +150,7 @@ class Maintenance:
             self._core.is_deleted = True
 
     def close_handles(self) -> None:
-        """Let go of the files without writing anything; nothing can be done with the log then."""
+        """Close the files without writing anything; the log cannot be used afterwards."""
         core = self._core
         with core.naming, core.lock:
             core.is_closed = True

@@ -1,8 +1,8 @@
-"""Which segments may go, and why: pure decisions over a list of segments.
+"""Which segments retention removes, and why: pure decisions over a list of segments.
 
-Only a contiguous run of the oldest segments is ever taken: the first that must stay protects all
-after it. A segment whose end is above the high watermark stays, whatever its age. Order of the
-passes, and the strictness of every comparison, are those of Kafka's `UnifiedLog.deleteOldSegments`.
+Only the oldest segments are removed, without gaps: the first segment that must stay protects all
+later ones. A segment that ends above the high watermark stays, whatever its age. The order of the
+passes and the strictness of every comparison are those of Kafka's `UnifiedLog.deleteOldSegments`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.state.watermarks import Watermarks
 
 
 class Candidate(Protocol):
-    """What retention looks at."""
+    """The attributes of a segment that retention uses."""
 
     @property
     def base_offset(self) -> int: ...
@@ -29,10 +29,10 @@ class Candidate(Protocol):
 
 
 Predicate: TypeAlias = Callable[[Candidate, Candidate | None], bool]
-"""Whether a segment goes, given the one after it."""
+"""Whether a segment may be removed, given the next one."""
 
 Rule: TypeAlias = Callable[[Sequence[Candidate]], Predicate]
-"""The predicate for the segments that are left."""
+"""Makes the predicate for the segments that earlier passes left."""
 
 
 def removable(
@@ -52,7 +52,7 @@ def removable(
         ]
     removed: list[RemovedSegment] = []
     for reason, rule in rules:
-        left = segments[len(removed) :]  # each pass looks at what the one before left
+        left = segments[len(removed) :]  # each pass gets what the previous one left
         for segment in _prefix(left, rule(left), marks):
             following = _following(segments, len(removed))
             next_offset = marks.log_end_offset if following is None else following.base_offset
@@ -75,12 +75,12 @@ def _following(segments: Sequence[Candidate], index: int) -> Candidate | None:
 def _prefix(
     segments: Sequence[Candidate], predicate: Predicate, marks: Watermarks
 ) -> list[Candidate]:
-    """Return the leading segments that are committed and that the predicate gives up."""
+    """Return the leading segments that are committed and match the predicate."""
     taken: list[Candidate] = []
     for index, segment in enumerate(segments):
         following = _following(segments, index)
         end_offset = marks.log_end_offset if following is None else following.base_offset
-        # The predicate keeps count, so it is only asked about segments that may go.
+        # The predicate counts bytes, so it is only called for segments that may be removed.
         if marks.high_watermark < end_offset or not predicate(segment, following):
             break
         if following is None and segment.size_bytes == 0:

@@ -1,1 +1,1 @@
-"""From a directory to a log: finish what was interrupted, recover, rebuild."""
+"""Opens a partition directory: finishes interrupted renames, recovers, rebuilds."""

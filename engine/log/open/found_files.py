@@ -1,6 +1,6 @@
-"""What lies in a partition's directory: listed once when it is opened, and sorted out once.
+"""The files in a partition directory, listed and classified once when it is opened.
 
-A start opens thousands of partitions, and each further look at a directory would cost all of them.
+A start opens thousands of partitions, so a second listing of each would be expensive.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from engine.fs.port import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The files in it at one instant, whoever's they are; offsets and names ascend."""
+    """The files in a partition directory, tidelog's and others'; offsets and names ascend."""
 
     names: frozenset[str]
     base_offsets: tuple[int, ...]
-    """Those of the segments: each has a `.log` file."""
+    """The base offsets of the segments, which have a `.log` file."""
     snapshots: tuple[int, ...]
-    """The offsets that name the snapshots of producers."""
+    """The offsets in the names of the producer snapshots."""
     orphans: tuple[str, ...]
-    """Indexes without a `.log` file."""
+    """Index files without a `.log` file."""
     leftovers: tuple[str, ...]
-    """What interrupted deletions and replacements left; see `engine.log.open.leftovers`."""
+    """The leftovers of interrupted deletions and replacements; see `engine.log.open.leftovers`."""
 
     @classmethod
     def of(cls, fs: FileSystem, directory: Path) -> Self:

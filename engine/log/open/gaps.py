@@ -1,4 +1,4 @@
-"""Between which segments offsets may be missing although nothing was lost."""
+"""Which gaps between segments are intended, so that no records were lost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KnownGaps:
-    """What is known of the gaps of one log."""
+    """The intended gaps of one log."""
 
     is_gapless: bool = False
-    """Whether only the gaps below may be there: the log was never compacted."""
+    """Whether all intended gaps are known, because the log was never compacted."""
     noted: Collection[SegmentGap] = ()
     epoch_starts: Collection[int] = ()
 
@@ -29,9 +29,9 @@ class KnownGaps:
     def read(
         cls, fs: FileSystem, path: Path | None, epochs: LeaderEpochCache, *, is_gapless: bool
     ) -> Self:
-        """Return what the file at `path`, if there is one, and the epochs tell.
+        """Return the gaps recorded in the file at `path`, if it exists, and in the epochs.
 
-        A damaged file permits every gap.
+        A damaged file allows every gap.
         """
         epoch_starts = {entry.start_offset for entry in epochs.entries}
         if path is None:
@@ -44,10 +44,10 @@ class KnownGaps:
         return cls(is_gapless, noted, epoch_starts)
 
     def may_follow(self, base_offset: int, end_offset: int) -> bool:
-        """Whether a segment may begin there after one that ends here, and nothing be lost.
+        """Whether a segment may begin at `base_offset` after one that ends at `end_offset`.
 
-        Compaction leaves gaps, and a follower jumps. A truncation may end the log inside a batch,
-        which goes whole: the next epoch begins where the log ended.
+        Compaction leaves gaps, and a follower's offsets may jump. A truncation inside a batch
+        removes the whole batch, and the next epoch begins at the truncation offset.
         """
         return (
             base_offset == end_offset

@@ -1,10 +1,10 @@
-"""Finish or abandon what a crash interrupted: deletions and replacements of segments.
+"""Finishes or undoes deletions and replacements of segments that a crash interrupted.
 
-`.deleted` files go; one with an end offset in its name says that all segments below it were to go
-as well, and those that are left do. `.cleaned` files are outputs that were never complete, and with
-them go the `.swap` files at or above the lowest of them; every other `.swap` file is complete and
-takes the place of what it replaces. The first three passes of Kafka's `LogLoader`; the descending
-order in which a replacement renames its outputs is what makes "at or above" right.
+`.deleted` files are removed; if one has an end offset in its name, all segments below that offset
+are removed too. `.cleaned` files are incomplete outputs: they are removed, together with the
+`.swap` files at or above the lowest of them. Every other `.swap` file is complete and replaces its
+sources. These are the first three passes of Kafka's `LogLoader`. "At or above" is correct because a
+replacement renames its outputs in descending order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 def finish_replacements(
     context: LogContext, directory: Path, config: LogConfig, leftovers: Iterable[str]
 ) -> None:
-    """Leave a directory of live files only; `leftovers` are all that were found in it."""
+    """Leave only live files in the directory; `leftovers` are the others that were found."""
     fs = context.fs
     swaps: list[str] = []
     cleaned: list[str] = []
@@ -44,9 +44,9 @@ def finish_replacements(
     for name in (*(set(swaps) - set(valid)), *cleaned):
         _LOG.warning("%s: removing %s, left by an interrupted replacement", directory, name)
         fs.remove(directory / name)
-    fs.sync_directory(directory)  # or a power cut could take the outputs' names as well
+    fs.sync_directory(directory)  # or a power cut could remove the outputs too
     _drop_replaced(context, directory, config, valid)
-    fs.sync_directory(directory)  # or what was dropped could come back beside what replaces it
+    fs.sync_directory(directory)  # or a replaced segment could come back beside its replacement
     for name in valid:
         target = names.without_suffix(name, names.SWAP_SUFFIX)
         fs.rename(directory / name, directory / target)
@@ -54,9 +54,9 @@ def finish_replacements(
 
 
 def _finish_removal(context: LogContext, directory: Path, leftovers: Iterable[str]) -> None:
-    """Remove the segments that were to go with an older one; see `Maintenance.run_retention`.
+    """Remove the segments of an interrupted removal; see `Maintenance.run_retention`.
 
-    They are gone durably before the file that says so.
+    They are removed durably before the file whose name records the removal.
     """
     ends = (end for name in leftovers if (end := names.removal_end(name)) is not None)
     end_offset = max(ends, default=0)
@@ -70,7 +70,7 @@ def _finish_removal(context: LogContext, directory: Path, leftovers: Iterable[st
     ]
     if left and names.log_name(end_offset) in found:
         for name in left:
-            _LOG.warning("%s: removing %s, which was to go with older ones", directory, name)
+            _LOG.warning("%s: removing %s, to finish an interrupted removal", directory, name)
             context.fs.remove(directory / name)
         context.fs.sync_directory(directory)
 
@@ -84,7 +84,7 @@ def _offset(name: str) -> int:
 def _drop_replaced(
     context: LogContext, directory: Path, config: LogConfig, valid: list[str]
 ) -> None:
-    """Remove the live files, snapshots too, in the range of offsets that the outputs cover."""
+    """Remove the live files, snapshots included, in the offset range of the outputs."""
     log_swap = names.LOG_SUFFIX + names.SWAP_SUFFIX
     first, end = None, 0
     for name in valid:

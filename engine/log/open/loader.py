@@ -1,9 +1,8 @@
-"""From a directory to a log's segments and offsets: it returns a value and calls nobody above.
+"""Loads a partition directory into a value: segments, offsets, epochs, producer state.
 
-Passes, in the order of Kafka's `LogLoader`: leftovers of deletions and of interrupted replacements,
-segments and their indexes, recovery of the unflushed tail, trimming of epochs, producer state. Only
-the `.log` files are believed; what disagrees with them is rebuilt, and what had to be cut is
-reported.
+The passes, in the order of Kafka's `LogLoader`: leftovers of deletions and replacements, segments
+and their indexes, recovery of the unflushed tail, leader epochs, producer state. The `.log` files
+are the truth: what disagrees with them is rebuilt, and every cut is reported.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What the manager knows of a log before it is opened, from checkpoints and configuration."""
+    """What the manager knows of a log before opening it, from checkpoints and configuration."""
 
     directory: Path
     config: LogConfig
@@ -53,14 +52,14 @@ class LoadRequest:
     log_start_offset: int
     was_clean: bool
     high_watermark: int = 0
-    """What readers had been shown, as far as a checkpoint tells."""
+    """The high watermark in the checkpoint, up to which readers saw the log."""
     is_gapless: bool = False
-    """Whether every segment surely ends where the next begins: it was never compacted."""
+    """Whether every segment ends where the next begins, because the log was never compacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """Everything a `Log` is made of."""
+    """The parts of a `Log`."""
 
     segments: Segments
     offsets: LoadedOffsets
@@ -81,14 +80,14 @@ class Loader:
             request.directory, context.recorder, was_clean=request.was_clean
         )
         self._recovered_producers: ProducerStates | None = None
-        """What the scan of the tail left: it remembers more batches than a snapshot holds."""
+        """The producer state after the recovery scan; it has more batches than a snapshot holds."""
         self._are_epochs_lost = False
         self._gaps = KnownGaps()
 
     def load(self) -> LoadedLog:
-        """Return the log as it is on disk, repaired; OSError and StorageError pass through.
+        """Repair the log on disk and return it; raises OSError and StorageError.
 
-        Raises InvalidDataDirectory if a directory has the name of a file that is ours.
+        Raises InvalidDataDirectory if a directory has the name of one of its files.
         """
         try:
             return self._finish_and_load()
@@ -108,7 +107,7 @@ class Loader:
             return self._load(self._open_epochs())
         except StoredDataCorrupt as error:
             raise StoredDataCorrupt(
-                f"{error}; the log cannot be opened without what lies there: restore the file from "
+                f"{error}; the log cannot be opened without that data: restore the file from "
                 "a copy, or cut the log before the damage with `tidelog repair --cut`",
                 file=error.file,
                 position=error.position,
@@ -152,7 +151,7 @@ class Loader:
         return LoadedLog(self._segments, offsets, epochs, producers, self._report.recovery)
 
     def _open_and_recover(self, epochs: LeaderEpochCache) -> Segment | None:
-        """Open the segments and repair them; return one that has to be split first, if any."""
+        """Open and repair the segments; return a segment that must be split first, if any."""
         close_all(self._segments)
         self._segments.replace(self._open_segments(), self._segments)
         if self._are_epochs_lost:
@@ -168,11 +167,11 @@ class Loader:
         return None
 
     def _look(self) -> None:
-        """List the directory: at first, and again once files of other names may lie there."""
+        """List the directory, at first and after each change of file names."""
         self._found = FoundFiles.of(self._fs, self._request.directory)
 
     def _open_epochs(self) -> LeaderEpochCache:
-        """Return the epochs as recorded; a file that is lost or damaged is made from the log."""
+        """Return the recorded epochs; rebuild the file from the log if it is missing or damaged."""
         directory = self._request.directory
         self._are_epochs_lost = names.LEADER_EPOCH_CHECKPOINT not in self._found.names
         try:
@@ -190,8 +189,8 @@ class Loader:
         return KnownGaps.read(self._fs, path, epochs, is_gapless=self._request.is_gapless)
 
     def _split(self, segment: Segment) -> None:
-        """Put a segment's parts in its place; the snapshot of its base offset goes with it."""
-        _LOG.warning("%s holds offsets too far from its base offset and is split", segment)
+        """Replace a segment by its parts; remove the snapshot of its base offset."""
+        _LOG.warning("%s holds offsets too far from its base offset; splitting it", segment)
         local = LocalLog(
             self._context, self._request.directory, self._request.config, self._segments
         )
@@ -231,7 +230,7 @@ class Loader:
         )
 
     def _open_segments(self) -> list[Segment]:
-        """Open every segment and remove indexes that belong to none."""
+        """Open every segment and remove indexes without a log file."""
         directory = self._request.directory
         for name in self._found.orphans:
             _LOG.warning("%s: removing %s, which has no log file", directory, name)
@@ -247,10 +246,10 @@ class Loader:
         return opened
 
     def _rebuild_missing_indexes(self, epochs: LeaderEpochCache) -> None:
-        """Recover the segments whose indexes are missing or cannot be theirs.
+        """Recover the segments below the recovery point whose indexes are missing or wrong.
 
-        Those that are scanned anyway wait for their turn: before them nothing above the recovery
-        point can be read. The others lie below it, where everything is on disk.
+        Segments above the recovery point are scanned later anyway, and cannot be read before that.
+        Everything below it is on disk.
         """
         for segment in self._segments:
             if not self._request.was_clean and segment.base_offset >= self._first_to_recover():
@@ -265,9 +264,9 @@ class Loader:
             self._report_gap(segment, next_offset)
 
     def _reindex(self, segment: Segment, epochs: LeaderEpochCache) -> SegmentRecovery:
-        """Rebuild a segment that was on disk for sure; newer snapshots than it knows of stay.
+        """Rebuild the indexes of a segment below the recovery point; newer snapshots stay.
 
-        Only they remember producers whose batches retention has removed.
+        Only they still have producers whose batches retention has removed.
         """
         producers = self._new_producers()
         before = producers.snapshots
@@ -276,7 +275,7 @@ class Loader:
         try:
             result = self._recover_one(segment, producers, epochs, keeps_tail=True)
         except SegmentOverflow:
-            segment.indexes.begin_anew()  # nothing of them is to be found, whatever happens next
+            segment.indexes.begin_anew()  # so that a crash cannot leave half of them
             raise
         segment.indexes.finish_anew()
         self._rest(segment)
@@ -286,7 +285,7 @@ class Loader:
         return result
 
     def _ensure_indexed(self, segment: Segment) -> int | None:
-        """As `ensure_sane`; an index that is missing is as wrong as one that is damaged."""
+        """As `ensure_sane`; a missing index is CorruptIndex too."""
         base_offset = segment.base_offset
         for name in (names.index_name(base_offset), names.time_index_name(base_offset)):
             if name not in self._found.names:
@@ -305,14 +304,14 @@ class Loader:
             segment.resting.allow(self._context.sealed_files)
 
     def _report_shortened(self, segment: Segment) -> None:
-        """Report a log file that has lost its end, where a gap alone would say nothing."""
+        """Report a log file that lost its end, if no gap between segments shows it."""
         if self._gaps.is_gapless or segment is self._segments.active:
-            return  # the gap tells, or what was promised
+            return  # a gap or a checkpoint shows it
         path, size_bytes = segment.records.path, segment.size_bytes
         index_paths = (segment.indexes.offset_path, segment.indexes.time_path)
         has_bytes = [*map(self._has_bytes, index_paths)]
         if size_bytes == 0 and any(has_bytes):
-            self._report.lost(f"{path} is empty, and its indexes are not")
+            self._report.lost(f"{path} is empty, but its indexes are not")
         elif has_bytes[0] and segment.indexes.points_beyond(size_bytes):
             self._report.lost(f"{path} ends before what {index_paths[0].name} points at")
 
@@ -320,7 +319,7 @@ class Loader:
         return self._fs.exists(path) and self._fs.size_bytes(path) > 0
 
     def _report_gap(self, segment: Segment, next_offset: int | None) -> None:
-        """Report offsets that are missing behind a segment, or are not of it."""
+        """Report missing offsets after a segment, or offsets that reach into the next one."""
         following = self._segments.higher(segment.base_offset)
         if following is None or next_offset is None or next_offset == following.base_offset:
             return
@@ -329,17 +328,17 @@ class Loader:
             self._report.lost(f"{path} ends at {next_offset}, above {following.base_offset}")
         elif not self._gaps.may_follow(following.base_offset, next_offset):
             missing = f"offsets {next_offset} to {following.base_offset - 1} are missing"
-            self._report.lost(f"{missing}, behind the end of {path}")
+            self._report.lost(f"{missing} after the end of {path}")
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)
         return self._segments.first_base_offset if floor is None else floor.base_offset
 
     def _recover_tail(self, epochs: LeaderEpochCache) -> None:
-        """Scan from the recovery point on; at the first cut remove every later segment.
+        """Scan from the recovery point on; after the first cut remove every later segment.
 
-        A power cut may also take the tail of a segment whose successor survives it; where no
-        compaction can have left that gap, the log ends before it.
+        A power cut may also lose the tail of a segment and keep the next segment. If compaction
+        cannot have left that gap, the log ends before it.
         """
         if not len(self._segments):
             return
@@ -356,7 +355,7 @@ class Loader:
     def _recover_next(
         self, segment: Segment, producers: ProducerStates, epochs: LeaderEpochCache
     ) -> bool:
-        """Scan a segment; return whether the log goes on behind it."""
+        """Scan a segment; return whether the log continues after it."""
         result = self._recover_one(
             segment, producers, epochs, before_cut=partial(self._remove_above, segment)
         )
@@ -370,10 +369,10 @@ class Loader:
         return False
 
     def _remove_above(self, segment: Segment) -> None:
-        """Remove the later segments, the last one first: a crash meanwhile leaves no gap."""
+        """Remove the later segments, the last one first, so that a crash leaves no gap."""
         later = self._segments.above(segment.base_offset)
         for lost in reversed(later):
-            _LOG.error("%s is removed: the log ends before it, in %s", lost, segment.records.path)
+            _LOG.error("removing %s: the log ends before it, in %s", lost, segment.records.path)
             self._segments.remove(lost.base_offset)
             lost.change_suffix(names.DELETED_SUFFIX)
             lost.close_handles()
@@ -389,7 +388,7 @@ class Loader:
         keeps_tail: bool = False,
         before_cut: Callable[[], None] | None = None,
     ) -> SegmentRecovery:
-        """Rebuild one segment, with the producer state below it; report what was cut."""
+        """Rebuild one segment and its producer state; report what was cut."""
         rebuild_producers(
             producers,
             self._segments,
@@ -411,16 +410,16 @@ class Loader:
         return result
 
     def _end_offset(self, epochs: LeaderEpochCache) -> int:
-        """Return where the log ends; it starts anew if that is below its start."""
+        """Return the log end; a log that ends below its start is replaced by an empty one."""
         start = self._request.log_start_offset
         if len(self._segments):
             end_offset = self._segments.active.read_next_offset()
             if end_offset >= start:
                 return end_offset
             if self._request.was_clean:
-                # No clean stop leaves that: the checkpoint is wrong, and a log is at stake.
+                # No clean stop leaves that: the checkpoint is wrong, and must not cost the log.
                 _LOG.error(
-                    "%s ends at %d: that it starts at %d is not believed",
+                    "%s ends at %d: ignoring the checkpoint of its start, %d",
                     self._request.directory,
                     end_offset,
                     start,
@@ -428,7 +427,7 @@ class Loader:
                 self._request = replace(self._request, log_start_offset=0)
                 return end_offset
             _LOG.warning(
-                "%s ends at %d, below its start %d: starting anew there",
+                "%s ends at %d, below its start %d: starting an empty log there",
                 self._request.directory,
                 end_offset,
                 start,

@@ -1,6 +1,7 @@
-"""Producer state and leader epochs from batches that are in the log.
+"""Rebuilds producer state and leader epochs from the batches in the log.
 
-Producers: the snapshot below, then a scan; mirrors `UnifiedLog.rebuildProducerState`.
+Producers are rebuilt from the newest snapshot and the batches after it; mirrors
+`UnifiedLog.rebuildProducerState`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def rebuild_producers(
     now_ms: int,
     reload_after_clean: bool,
 ) -> None:
-    """Bring `producers` to the state below `end_offset` and leave snapshots where they help.
+    """Bring `producers` to the state below `end_offset`; write snapshots for later starts.
 
-    A log without any snapshot that was closed cleanly is not scanned: it was written before there
-    were snapshots. Raises StoredDataCorrupt if a batch to be read is damaged.
+    A cleanly closed log without any snapshot is not scanned, because it was written by a broker
+    without snapshots. Raises StoredDataCorrupt if a batch to be read is damaged.
     """
     bases = segments.base_offsets
     snapshot_points = {*bases[-2:], end_offset}
@@ -61,10 +62,10 @@ def observe_up_to(
     *,
     snapshot_points: Collection[int] = (),
 ) -> None:
-    """Bring a state that was loaded from a snapshot to `end_offset`, from the batches in between.
+    """Apply the batches from the loaded snapshot up to `end_offset` to the state.
 
-    Raises StoredDataCorrupt if a batch to be read is damaged. A snapshot is taken where a segment
-    begins that is among `snapshot_points`.
+    Raises StoredDataCorrupt if a batch to be read is damaged. A snapshot is taken at the start of
+    each segment that is in `snapshot_points`.
     """
     if producers.map_end_offset < end_offset:
         for segment in segments.overlapping(producers.map_end_offset, end_offset):
@@ -77,7 +78,7 @@ def observe_up_to(
 
 
 def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
-    """Note where each leader epoch begins, as the batches have it; damage is passed over."""
+    """Record where each leader epoch begins, as in the batches; stop at damage."""
     for segment in segments:
         try:
             for _, header in segment.headers():
@@ -85,7 +86,7 @@ def rebuild_epochs(epochs: LeaderEpochCache, segments: Segments) -> None:
                 if header.leader_epoch > (NO_LEADER_EPOCH if latest is None else latest.epoch):
                     epochs.assign(header.leader_epoch, header.base_offset)
         except StoredDataCorrupt as error:
-            _LOG.warning("%s: no leader epochs from here on: %s", segment, error)
+            _LOG.warning("%s: leader epochs are not read from here on: %s", segment, error)
 
 
 def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
@@ -93,7 +94,7 @@ def _observe(producers: ProducerStates, segment: Segment, start: int, end_offset
     if found is None:
         return
     for position, header in segment.headers(found.position):
-        if header.next_offset > end_offset:  # a truncation may end inside a batch: it goes
+        if header.next_offset > end_offset:  # a truncation inside a batch removes it
             break
         if header.has_producer_id or header.is_control:
             producers.observe(header, _marker(segment, position, header))

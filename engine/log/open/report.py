@@ -1,4 +1,4 @@
-"""What a load found wrong and what it did about it: in the log, in the figures, for the owner."""
+"""Reports what a load found and repaired, to the service's log, the metrics and the caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RecoveryReport:
-    """Grows while one log is loaded; `recovery` is what there is of it so far."""
+    """The report of one load; `recovery` is the result so far."""
 
     def __init__(self, directory: Path, recorder: Recorder, *, was_clean: bool) -> None:
         self.recovery = Recovery(was_clean)
@@ -30,17 +30,17 @@ class RecoveryReport:
         return parse_partition_directory(self._directory.name).topic_partition
 
     def remaining(self, segments: int) -> None:
-        """Tell how many segments are still to be scanned."""
+        """Report how many segments have yet to be scanned."""
         self._recorder.recovering(self._log, segments=segments)
 
     def scanned(self, segment: Segment, result: SegmentRecovery) -> None:
-        """Tell what the scan of one segment found and cut."""
+        """Report what the scan of one segment found and cut."""
         damaged = result.tail is Tail.DAMAGED
         if result.truncated_bytes:
             level = logging.ERROR if damaged else logging.WARNING
             _LOG.log(
                 level,
-                "%s: cut %d bytes behind byte %d: %s",
+                "%s: cut %d bytes after byte %d: %s",
                 segment.records.path,
                 result.truncated_bytes,
                 result.scanned_bytes,
@@ -48,7 +48,7 @@ class RecoveryReport:
             )
         elif damaged:
             _LOG.error(
-                "%s is damaged behind byte %d: %s",
+                "%s is damaged after byte %d: %s",
                 segment.records.path,
                 result.scanned_bytes,
                 result.reason,
@@ -69,27 +69,27 @@ class RecoveryReport:
         )
 
     def removed(self, count: int) -> None:
-        """Count segments that lay behind the end of the log."""
+        """Count removed segments after the end of the log."""
         removed = self.recovery.removed_segments + count
         self.recovery = replace(self.recovery, removed_segments=removed)
 
     def lost(self, what: str) -> None:
-        """Tell that records are missing, or offsets wrong; of several faults the first is kept."""
+        """Report missing records or wrong offsets; only the first fault is kept."""
         _LOG.error("%s: %s", self._directory, what)
         self.recovery = replace(self.recovery, damage=self.recovery.damage or what)
 
     def compare_with_promises(
         self, end_offset: int, *, recovery_point: int, high_watermark: int
     ) -> None:
-        """Tell if the log ends before what was once durable and shown, or behind a clean end."""
+        """Report if the log ends below what was durable and visible, or above its clean end."""
         promised = max(recovery_point, high_watermark)
         if end_offset < promised:
             self.lost(
-                f"the log ends at {end_offset}, and {promised} was on disk: records are missing"
+                f"the log ends at {end_offset}, but {promised} was on disk: records are missing"
             )
         elif self.recovery.was_clean and 0 < recovery_point < end_offset:
-            # The offset of the last batch is not under its checksum, and no batch contradicts it.
+            # No checksum covers the offset of the last batch, and no later batch contradicts it.
             self.lost(
-                f"the log ends at {end_offset}, and it was stopped at {recovery_point}: "
+                f"the log ends at {end_offset}, but it was stopped at {recovery_point}: "
                 "the last offset, or that checkpoint, is wrong"
             )

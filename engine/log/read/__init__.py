@@ -1,1 +1,1 @@
-"""What readers do, without the lock: read, look up, list, split, download."""
+"""Reads, look-ups by time, listings, splits and downloads, without the log lock."""

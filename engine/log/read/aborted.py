@@ -1,8 +1,8 @@
-"""What a `read_committed` reader gets: no aborted batch, no marker, nothing to filter itself.
+"""Filters aborted and control batches out of `read_committed` reads.
 
-Kafka hands its consumers the raw batches and a list of aborted transactions. Here the batches are
-left out whole before they go out, so that a reader needs no state. Whether a transaction was
-aborted is told by its marker if the reader has that too, otherwise by the indexes.
+Kafka sends consumers the raw batches and a list of aborted transactions. tidelog leaves out whole
+batches instead, so that readers need no state. A transaction's marker says whether it was aborted,
+if the read includes it; otherwise the transaction indexes say it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from engine.types import AbortedTransaction, Buffer
 
 
 class Told(NamedTuple):
-    """What some batches tell of their transactions."""
+    """The transactions of some batches."""
 
     aborted: list[AbortedTransaction]
-    """Those whose marker is among the batches; as far as the batches reach."""
+    """The aborted transactions whose marker is among the batches; each first offset is a lower
+    bound."""
     waiting: set[int]
-    """The producers whose last transaction ends later."""
+    """The producers with a transaction that ends after these batches."""
 
 
 def transactions_in(data: Buffer) -> Told:
-    """Return what the batches of `data`, which are intact, tell of their transactions."""
+    """Return the transactions of the batches in `data`, which must be intact."""
     told = Told([], set())
     ended: dict[int, int] = {}
     view = memoryview(data)
@@ -40,7 +41,7 @@ def transactions_in(data: Buffer) -> Told:
             try:
                 marker = parse_end_marker(BatchView(view, position))
             except InvalidRequest:
-                continue  # the index tells what it was
+                continue  # the index says whether it was an abort
             if marker is None:
                 continue
             if marker.is_abort:
@@ -62,15 +63,15 @@ def aborted_in(
     cached_only: bool = False,
     max_check_bytes: int | None = None,
 ) -> list[AbortedTransaction]:
-    """Return the aborted transactions that touch [start_offset, end_offset).
+    """Return the aborted transactions that overlap [start_offset, end_offset).
 
-    `segments` are those from the first one read on: a transaction is noted where its marker lies.
-    If only the transactions of some `producers` matter that end later, the search goes no further
-    than to their markers. An index found on disk is proven first, which reads its segment: about
-    `max_check_bytes` are read, then Overloaded is raised, and the next search goes on from there.
+    `segments` begins with the first one read, because a transaction is indexed in the segment of
+    its marker. With `producers`, only their transactions matter, and the search ends at their
+    markers. An index that was found on disk is verified first, which reads its whole segment: after
+    about `max_check_bytes` Overloaded is raised, and the next search continues from there.
 
-    Raises CorruptIndex if an index found on disk is not true, and NotCached if `cached_only` and a
-    file has to be read.
+    Raises CorruptIndex if an index found on disk is wrong, and NotCached if `cached_only` and a
+    file must be read.
     """
     found: list[AbortedTransaction] = []
     waiting = None if producers is None else set(producers)
@@ -82,12 +83,12 @@ def aborted_in(
         if is_unproven:
             if max_check_bytes is not None and checked_bytes >= max_check_bytes:
                 raise Overloaded(
-                    "the indexes of aborted transactions are being checked after the start",
+                    "the transaction indexes are being verified after the start",
                     limit="max_index_check_bytes",
                 )
             checked_bytes += segment.size_bytes
             ensure_aborts_known(segment)
-        last_markers = segment.proofs.last_markers  # before the entries: what ends here is in them
+        last_markers = segment.proofs.last_markers  # before the entries are read
         search = segment.indexes.transaction.collect(start_offset, end_offset)
         found += search.aborted
         if waiting is not None:
@@ -107,7 +108,7 @@ def has_transactions(data: Buffer) -> bool:
 def without_undelivered(data: Buffer, aborted: Iterable[AbortedTransaction]) -> Buffer:
     """Return the batches of `data` without control batches and those of `aborted`.
 
-    Nothing is copied if all of them stay.
+    Returns `data` itself if all of them stay.
     """
     by_producer: dict[int, list[AbortedTransaction]] = {}
     for transaction in aborted:

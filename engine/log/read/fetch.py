@@ -1,9 +1,8 @@
-"""The rules of a read: whole batches, a byte budget, at least one batch, nothing above the bound.
+"""The rules of a read: whole batches, at least one, within a byte budget and an offset bound.
 
-A read takes one value of the watermarks and one snapshot of the segments and needs no lock. Kafka's
-`LocalLog.read` returns a slice of one segment that may end inside a batch; here the end is found in
-the index as the start is, so that whole batches go out unchanged, and a read goes on into the next
-segment while its budget lasts.
+A read uses one snapshot of watermarks and segments and needs no lock. Kafka's `LocalLog.read`
+returns a slice of one segment that may end inside a batch. This one also finds the end of the last
+whole batch in the index, and continues in the next segment while the budget lasts.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from engine.types import Buffer, FetchIsolation, OffsetMetadata
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a reader asks for; `end_offset` is exclusive."""
+    """The parameters of a read; `end_offset` is exclusive."""
 
     offset: int
     max_bytes: int
@@ -37,7 +36,7 @@ class ReadRequest:
     minimum_one_batch: bool = True
     cached_only: bool = False
     max_check_bytes: int | None = None
-    """About how much of the log a read of what is committed may check indexes against."""
+    """About how many bytes a read_committed read may scan to verify transaction indexes."""
 
 
 class _Piece(NamedTuple):
@@ -45,11 +44,11 @@ class _Piece(NamedTuple):
     first: BatchPosition
     next_offset: int
     ended_by: ReadEnd | None
-    """Why nothing more is due; None if the segment holds nothing more below the bound."""
+    """Why the read ends here; None if it may continue in the next segment."""
 
 
 def ensure_in_range(offset: int, marks: Watermarks, bound: int | None = None) -> None:
-    """Raise unless a reader may ask for `offset`; asking for the log end, or `bound`, is fine."""
+    """Raise unless `offset` can be read; the log end, or `bound`, is allowed."""
     if offset < marks.log_start_offset:
         raise OffsetBelowLogStart(
             f"offset {offset} is below the log start {marks.log_start_offset}",
@@ -61,14 +60,14 @@ def ensure_in_range(offset: int, marks: Watermarks, bound: int | None = None) ->
         )
     if bound is not None and offset > bound:
         raise OffsetBeyondLogEnd(
-            f"offset {offset} is beyond {bound}, where reading ends now", **_facts(offset, marks)
+            f"offset {offset} is beyond the readable end, {bound}", **_facts(offset, marks)
         )
 
 
 def deletion_target(before_offset: int, marks: Watermarks) -> int:
-    """Return the log start after a deletion of records below an offset, -1 for all committed.
+    """Return the new log start for a deletion below an offset; -1 deletes all committed records.
 
-    Raises InvalidRequestValue for another negative one, OffsetBeyondLogEnd above the high
+    Raises InvalidRequestValue for other negative offsets, OffsetBeyondLogEnd above the high
     watermark.
     """
     target = marks.high_watermark if before_offset == -1 else before_offset
@@ -93,10 +92,10 @@ def _facts(offset: int, marks: Watermarks) -> dict[str, int]:
 
 
 def fetch(request: ReadRequest, view: LogView) -> Fetched:
-    """Return the batches that `request` is due.
+    """Return the batches for `request`.
 
     Raises OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, and NotCached if
-    `cached_only` and the disk would be needed.
+    `cached_only` and the data is not in memory.
     """
     segments, marks, leader_epoch, _ = view
     ensure_in_range(request.offset, marks)
@@ -129,7 +128,7 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
         index += 1
     read_to = next_offset
     if ended_by is not ReadEnd.MAX_BYTES:
-        # Compaction may leave nothing between the last batch and the end: that is read, too.
+        # Compaction may leave a gap between the last batch and the end; it counts as read.
         ends = [bound.offset] if request.end_offset is None else [bound.offset, request.end_offset]
         next_offset = max(next_offset, min(ends))
     if request.end_offset is not None and next_offset >= request.end_offset:
@@ -162,7 +161,7 @@ def _read_segment(
     *,
     is_first: bool,
 ) -> _Piece | ReadEnd | None:
-    """Read from one segment: a piece, the reason why nothing more is due, or None to go on."""
+    """Read from one segment: return a piece, the reason why the read ends, or None to continue."""
     end = readable_end(segment, bound)
     first = segment.locate(offset, end, cached_only=request.cached_only)
     if first is None:
@@ -186,13 +185,13 @@ def _read_segment(
 
 
 def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:
-    """Raise StoredDataCorrupt if the batches cannot be of their segment.
+    """Raise StoredDataCorrupt unless the batches fit into their segment.
 
-    They end at or before the next segment and the bound of the read.
+    They must end at or before the next segment and the bound of the read.
     """
     if piece.next_offset > min(ends) or piece.first.base_offset < segment.base_offset:
         raise segment.records.damaged(
-            f"offsets {piece.first.base_offset} to {piece.next_offset - 1} are not of this segment",
+            f"offsets {piece.first.base_offset} to {piece.next_offset - 1} are not in this segment",
             piece.first.position,
             piece.first.base_offset,
         )
@@ -200,7 +199,7 @@ def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> Non
 
 def readable_end(segment: Segment, bound: OffsetMetadata) -> int:
     """Return the position at which a reader must stop in this segment."""
-    if bound.is_offset_only:  # a bound whose place is not known hides its whole segment's rest
+    if bound.is_offset_only:  # without a position, the whole segment is hidden
         found = segment.locate(bound.offset)
         return segment.size_bytes if found is None else found.position
     if segment.base_offset < bound.segment_base_offset:
@@ -209,7 +208,7 @@ def readable_end(segment: Segment, bound: OffsetMetadata) -> int:
 
 
 def _stop_position(request: ReadRequest, segment: Segment, first: BatchPosition, end: int) -> int:
-    """Return the position behind the last batch that holds an offset below `end_offset`."""
+    """Return the position after the last batch that holds an offset below `end_offset`."""
     if request.end_offset is None:
         return end
     if first.last_offset >= request.end_offset - 1:

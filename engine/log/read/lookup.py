@@ -1,8 +1,9 @@
-"""Find an offset by time; Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
+"""Finds offsets by time; Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
 
-The first segment that reaches the time is the only one searched; its time index says from where. If
-what reaches the time there was compacted away, nothing is found, as in Kafka; if it lies below the
-log start, the next one is searched. What lies at or above the reader's bound is not found.
+Only the first segment whose largest timestamp reaches the time is searched, from the position that
+its time index gives. If compaction has removed the matching record there, nothing is found, as in
+Kafka; if it lies below the log start, the next segment is searched. Records at or above the
+reader's bound are not found.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from engine.types import NO_LEADER_EPOCH, TimestampAndOffset
 
 
 class Bounds(NamedTuple):
-    """What a look-up may find, and what it may cost."""
+    """The range and the cost limits of a look-up."""
 
     log_start_offset: int
     limit_bytes: int
-    """The most bytes that one batch may decode to."""
+    """The limit for one decoded batch."""
     budget: DecodeBudget | None = None
-    """Of all batches together; None sets no bound."""
+    """For all batches together; None means unlimited."""
 
     @contextmanager
     def records(self, batch: BatchView) -> Iterator[Iterator[CompiledRecord | Record]]:
-        """Give the records that may be found in a batch, holding the memory to decode them."""
+        """Yield an iterator over the records of a batch within the bounds, with memory reserved."""
         budget, limit_bytes = self.budget, self.limit_bytes
         with nullcontext() if budget is None else budget.decoding(batch.content_bound(limit_bytes)):
             records = records_of(batch, limit_bytes=limit_bytes, budget=budget)
@@ -43,7 +44,7 @@ class Bounds(NamedTuple):
 def first_at_or_after(
     timestamp_ms: int, segments: SegmentSnapshot, bounds: Bounds
 ) -> TimestampAndOffset | None:
-    """Return the first record of at least that time, at or after the log start."""
+    """Return the first record at or after a time, from the log start on."""
     for segment in _present(segments, bounds.log_start_offset):
         if segment.largest_timestamp >= timestamp_ms:
             found = _search(segment, timestamp_ms, bounds)
@@ -53,9 +54,9 @@ def first_at_or_after(
 
 
 def with_max_timestamp(segments: SegmentSnapshot, bounds: Bounds) -> TimestampAndOffset | None:
-    """Return the first record with the largest time of all, at or after the log start, if any.
+    """Return the first record with the largest timestamp, from the log start on, if any.
 
-    Messages of magic 0 have no times and are passed over.
+    Messages of magic 0 have no timestamps and are skipped.
     """
     best: TimestampAndOffset | None = None
     present = [
@@ -69,15 +70,16 @@ def with_max_timestamp(segments: SegmentSnapshot, bounds: Bounds) -> TimestampAn
 
 
 def _present(segments: SegmentSnapshot, log_start_offset: int) -> Sequence[Segment]:
-    """Return the segments that may hold something at or after the log start."""
+    """Return the segments that may hold records at or after the log start."""
     return segments.segments[max(0, segments.floor_index(log_start_offset)) :]
 
 
 def _newest_in(segment: Segment, bounds: Bounds) -> TimestampAndOffset | None:
-    """Return the first record with the largest time, from the log start on.
+    """Return the first record with the largest timestamp, from the log start on.
 
-    Nearly always it is in the batch that the segment has noted. If that lies below the log start,
-    or compaction emptied it, all headers from there on are read and the latest batches looked into.
+    Usually it is in the batch that the segment records as its maximum. If that batch lies below the
+    log start, or compaction emptied it, all headers from the log start on are read, and the batches
+    with the latest timestamps are decoded.
     """
     starting_offset = bounds.log_start_offset
     maximum = segment.maximum
@@ -114,7 +116,7 @@ def _newest_of(batch: BatchView, bounds: Bounds) -> TimestampAndOffset | None:
 def _better(
     one: TimestampAndOffset | None, other: TimestampAndOffset | None
 ) -> TimestampAndOffset | None:
-    """Return the later of two answers, of equals the one that is first in the log."""
+    """Return the later of two results; if equal, the one with the lower offset."""
     if one is None or other is None:
         return one or other
     return other if _may_beat(one, other.timestamp, other.offset) else one

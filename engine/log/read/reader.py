@@ -1,8 +1,8 @@
-"""What readers ask of a log, without its lock: where it is, and what it holds.
+"""Reads a log without its lock: its ends, records, segments and files.
 
-Readers take one view: watermarks and a snapshot of the segments that belong together. Deleted
-segments stay readable for a reader that took the snapshot. Only a truncation takes bytes away from
-under a reader, which then looks again once the truncation is done.
+A reader takes one view: matching watermarks and segments. Segments that are deleted meanwhile stay
+readable for that view. Only a truncation can remove bytes during a read, which is then repeated
+after the truncation.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ _OF_A_CHANGE: Final = (
     StoredDataCorrupt,
     ValueError,
 )
-"""What a look may meet where a log was cut, compacted or moved meanwhile."""
+"""Errors of a look-up in a log that was truncated, compacted or moved meanwhile."""
 
 
 class _LookAgain(Exception):
-    """The log has changed under a look into it."""
+    """The log was truncated or moved during a look-up."""
 
 
 class LogReader:
-    """One partition, seen by readers. Thread-safe; nothing here waits for an append or a sync."""
+    """The read side of one log. Thread-safe; no method waits for an append or a sync."""
 
     def __init__(self, core: LogCore) -> None:
         self._core = core
 
-    # -- where the log is --------------------------------------------------------------------
+    # -- its ends ----------------------------------------------------------------------------
 
     @property
     def tag(self) -> LogTag:
-        """What tells this state of the log's end from every other."""
+        """The tag of the log's present end, for conditional appends."""
         return self._core.state.tag
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch stamped into what is appended."""
+        """The leader epoch that appends get."""
         return self._core.state.leader_epoch
 
     @property
     def log_id(self) -> str:
-        """Changes whenever an offset might come to mean another record."""
+        """Changes whenever an offset might refer to another record."""
         return f"{self._core.topic_id}.{self._core.state.leader_epoch}"
 
     @property
@@ -83,20 +83,20 @@ class LogReader:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All segments of one moment, the active one last; those removed later stay readable."""
+        """A snapshot of all segments, the active one last; they stay readable when removed."""
         return self._core.state.local.segments.snapshot.segments
 
     @property
     def segments_count(self) -> int:
-        """How many segments there are, the active one included."""
+        """The number of segments, the active one included."""
         return len(self._core.state.local.segments)
 
     @property
     def first_segment_base_offset(self) -> int:
-        """The log start may lie above it, within the first segment."""
+        """The base offset of the first segment; the log start may lie above it."""
         return self._core.state.local.segments.first_base_offset
 
-    # -- what it holds -----------------------------------------------------------------------
+    # -- its content -------------------------------------------------------------------------
 
     def read(
         self,
@@ -108,11 +108,11 @@ class LogReader:
         minimum_one_batch: bool = True,
         cached_only: bool = False,
     ) -> Fetched | None:
-        """Return whole batches from the one that holds `offset` on, below the reader's bound.
+        """Return whole batches, from the one that holds `offset` to the reader's bound.
 
-        None if `cached_only` and the disk would be needed, or an index mended. Raises
-        OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, Overloaded if many indexes of
-        aborted transactions have to be checked first. Takes no lock.
+        Returns None if `cached_only` and the disk is needed, or an index must be rebuilt. Raises
+        OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, and Overloaded if many
+        transaction indexes must be verified first. Takes no lock.
         """
         core = self._core
         check_bytes = core.context.config.max_index_check_bytes
@@ -133,7 +133,7 @@ class LogReader:
         return fetched
 
     def look_at(self, offset: int) -> Fetched:
-        """Return the batch that a reader of all there is would begin with; it counts as no read.
+        """Return the batch that holds `offset`, up to the log end, without counting it as a read.
 
         Raises what `read` raises.
         """
@@ -141,14 +141,14 @@ class LogReader:
         return self._mending(lambda: self.fetch(request))
 
     def fetch(self, request: ReadRequest) -> Fetched:
-        """As `read`, but raise CorruptIndex and NotCached, and count nothing."""
+        """As `read`, but raises CorruptIndex and NotCached, and does not count the read."""
         return self._seen(partial(fetch, request), cached_only=request.cached_only)
 
     def _seen(self, look: Callable[[LogView], _Found], *, cached_only: bool = False) -> _Found:
-        """Return what a look at one moment of the log finds, never at one between two.
+        """Return the result of a look-up in one consistent view of the log.
 
-        If the log is cut, or goes on in another directory, while it is looked at, the look is
-        repeated. It waits for a cut that is under way; NotCached if it is `cached_only`.
+        If the log is truncated or moved meanwhile, the look-up is repeated. It waits for a running
+        truncation; with `cached_only` it raises NotCached instead.
         """
         core = self._core
         while True:
@@ -157,7 +157,7 @@ class LogReader:
             if view is None:
                 if cached_only:
                     raise NotCached
-                with core.lock:  # until the cut is done
+                with core.lock:  # until the truncation is done
                     continue
             try:
                 with core.context.health.reading:
@@ -177,9 +177,9 @@ class LogReader:
     def _look_once(
         self, look: Callable[[LogView], _Found], state: LogState, view: LogView
     ) -> _Found:
-        """Return what a look finds; _LookAgain if it failed because the log has changed.
+        """Return the result of a look-up; _LookAgain if it failed because the log has changed.
 
-        Bytes, batches or files that the view promised are then gone, or lie elsewhere.
+        The bytes, batches or files of the view are then gone or moved.
         """
         try:
             return look(view)
@@ -197,18 +197,18 @@ class LogReader:
             self._core.context.recorder.corrupt_data_found(self._core.topic_partition)
 
     def open_file(self, base_offset: int, kind: FileKind) -> SegmentFile:
-        """Open a file of the segment that begins at `base_offset`, as far as it is committed.
+        """Open the committed part of a file of the segment that begins at `base_offset`.
 
-        Raises SegmentNotFound. Takes no lock; an index is read as a whole.
+        Raises SegmentNotFound. Takes no lock. The content of an index is copied at once.
         """
         return self._mending(lambda: self._seen(partial(open_file, base_offset, kind)))
 
     def read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
-        """Return at least one byte of an open file from `position` on, and about `max_bytes`.
+        """Return about `max_bytes`, and at least one byte, of an open file from `position` on.
 
-        Never a byte that came into the file after it was opened: raises LogReplaced once the log is
-        cut. SegmentNotFound if the file is gone and was not open. Raises StoredDataCorrupt rather
-        than return bytes of a damaged batch, StorageOffline.
+        Never returns bytes that were written after the file was opened: raises LogReplaced once the
+        log was truncated. Raises SegmentNotFound if the file is gone and was not open,
+        StoredDataCorrupt instead of bytes of a damaged batch, and StorageOffline.
         """
         if file.content is not None:
             return file.content[position : position + max_bytes]
@@ -217,10 +217,10 @@ class LogReader:
         return data
 
     def check_file(self, file: SegmentFile, position: int, max_bytes: int) -> FileCheck:
-        """Verify the batches of an open log file from `position` on, about `max_bytes` of them.
+        """Verify about `max_bytes` of batches of an open log file, from `position` on.
 
-        Raises LogReplaced once the log is cut, SegmentNotFound if the file is gone and was not
-        open, and StorageOffline.
+        Raises LogReplaced once the log was truncated, SegmentNotFound if the file is gone and was
+        not open, and StorageOffline.
         """
 
         def check() -> FileCheck:
@@ -242,7 +242,7 @@ class LogReader:
         return found
 
     def _uncut(self, file: SegmentFile, look: Callable[[], _Found]) -> _Found:
-        """Return what was seen of an open file, unless the log was closed or cut meanwhile."""
+        """Return what a look-up in an open file finds; raise if the log was closed or truncated."""
         try:
             with self._core.context.health.reading:
                 found = look()
@@ -255,7 +255,7 @@ class LogReader:
             ) from error
         if file.truncations != self._core.state.truncations:
             raise LogReplaced(
-                "the log was cut while a file of it was read", log=str(self._core.topic_partition)
+                "the log was truncated during the read", log=str(self._core.topic_partition)
             )
         return found
 
@@ -265,10 +265,10 @@ class LogReader:
         end_offset: int,
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
     ) -> int:
-        """Return the bytes of the batches that hold offsets from the start to below the end.
+        """Return the bytes of the batches that hold offsets of [start, end).
 
-        Raises OffsetBelowLogStart, and OffsetBeyondLogEnd if the end is above what such a reader
-        may see. Looks into indexes and at most an index interval of the log.
+        Raises OffsetBelowLogStart, and OffsetBeyondLogEnd if the end is above the reader's bound.
+        Reads the indexes, and at most an index interval of the log at each end.
         """
         return self._with_extent(
             start_offset, end_offset, isolation, lambda extent: extent.size_bytes
@@ -284,9 +284,9 @@ class LogReader:
         max_offsets: int | None = None,
         at_most: int | None = None,
     ) -> list[Split]:
-        """Return the range in parts of about equal bytes; see `Extent.cut`, and `extent_bytes`.
+        """Return the range in parts of about equal size; see `Extent.cut`.
 
-        Of more than `at_most` parts only the first so many.
+        Returns only the first `at_most` parts. Raises as `extent_bytes`.
         """
         return self._with_extent(
             start_offset,
@@ -309,14 +309,14 @@ class LogReader:
     def offset_for_time(
         self, timestamp_ms: int, budget: DecodeBudget | None = None
     ) -> TimestampAndOffset | None:
-        """Return the first committed record of at least that time, if there is one.
+        """Return the first committed record at or after a time, if any.
 
         Raises DecodeBudgetSpent if the budget does not suffice to find it.
         """
         return self._committed(partial(lookup.first_at_or_after, timestamp_ms), budget)
 
     def max_timestamp(self, budget: DecodeBudget | None = None) -> TimestampAndOffset | None:
-        """Return the first record with the largest time, if it is committed.
+        """Return the first record with the largest timestamp, if it is committed.
 
         Raises as `offset_for_time`.
         """
@@ -327,7 +327,7 @@ class LogReader:
         look_up: Callable[[SegmentSnapshot, lookup.Bounds], TimestampAndOffset | None],
         budget: DecodeBudget | None,
     ) -> TimestampAndOffset | None:
-        """Return what a look-up by time finds, unless it lies at or above the high watermark."""
+        """Return the result of a look-up by time, if it lies below the high watermark."""
 
         def look(view: LogView) -> TimestampAndOffset | None:
             limit_bytes = self._core.context.config.max_decompressed_batch_bytes

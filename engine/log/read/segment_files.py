@@ -1,8 +1,8 @@
-"""The files of one segment as a download gets them: opened once, never beyond a mark.
+"""The files of one segment for downloads, opened once and bounded by the high watermark.
 
-What is shown of a file is fixed when it is opened: the log up to the high watermark, an index up to
-its last entry that leads there. A file that compaction replaces or retention removes meanwhile is
-read to its end; one that is cut meanwhile is not read on.
+The end of a file is fixed when it is opened: the log ends at the high watermark, an index at its
+last entry below it. A file that compaction replaces or retention removes meanwhile is read to its
+end; reading stops if the log is truncated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.types import Buffer
 
 
 class FileKind(enum.Enum):
-    """Which file of a segment; the value is the end of its name."""
+    """The files of a segment; the value is the suffix of the name."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -32,24 +32,25 @@ class FileKind(enum.Enum):
 
 
 class SegmentFile(NamedTuple):
-    """A file as it is shown; `LogReader.read_file` reads it."""
+    """An opened file of a segment; `LogReader.read_file` reads it."""
 
     segment: Segment
     size_bytes: int
     version: str
-    """Within one `log_id` and kind: equal only if the bytes are."""
+    """A version of the bytes: files of one `log_id` and kind with equal versions have equal
+    bytes."""
     content: bytes | None
-    """The whole index, copied at once: it may be rebuilt at any other time."""
+    """A copy of the whole index, because it may be rebuilt at any time."""
     marks: Watermarks
-    """As they were when it was opened."""
+    """The watermarks at opening."""
     next_offset: int
-    """Where what is shown of the segment ends; the base offset of the next one, if there is one."""
+    """The end of the segment's visible part; the base offset of the next segment, if any."""
     truncations: int
-    """What `LogState.truncations` was."""
+    """The value of `LogState.truncations` at opening."""
 
 
 def listed(view: LogView) -> list[SegmentInfo]:
-    """Return all segments, oldest first; each ends where the next begins, the last with the log."""
+    """Return all segments, oldest first; each ends at the next one, the last at the log end."""
     segments, marks, *_ = view
     active = segments.segments[-1]
     ends = (*segments.base_offsets[1:], max(active.base_offset, marks.log_end_offset))
@@ -70,8 +71,8 @@ def listed(view: LogView) -> list[SegmentInfo]:
 def open_file(base_offset: int, kind: FileKind, view: LogView) -> SegmentFile:
     """Return a file of the segment that begins at `base_offset`.
 
-    Raises SegmentNotFound if there is none, if all of it lies below the log start and only waits
-    for its removal, or if it has no index of transactions. May read an index interval of the log.
+    Raises SegmentNotFound if it does not exist, if it lies below the log start and will be removed,
+    or if it has no transaction index. May read an index interval of the log.
     """
     segments, marks, _, truncations = view
     segment, next_offset = _find(base_offset, segments, marks)
@@ -105,18 +106,18 @@ def _index_content(segment: Segment, kind: FileKind, end: int, marks: Watermarks
         return indexes.time.content_below(marks.high_watermark)
     if not indexes.has_transactions:
         raise SegmentNotFound(
-            f"segment {segment.base_offset} has no index of transactions: none was aborted in it",
+            f"segment {segment.base_offset} has no transaction index: none was aborted in it",
             base_offset=segment.base_offset,
         )
     return indexes.transaction.content_below(marks.high_watermark)
 
 
 def read_log(segment: Segment, position: int, max_bytes: int, end: int) -> Buffer:
-    """Return bytes of the log file from `position` on: at least one, none at or behind `end`.
+    """Return bytes of the log file from `position` on: at least one, none at or after `end`.
 
-    They end with a batch, and are `max_bytes` at the most unless the first batch ends later. Each
-    batch that was found on disk is verified as a whole, even if only the end of it is returned.
-    Raises StoredDataCorrupt, or CorruptIndex if the index leads nowhere.
+    They end at the end of a batch, and exceed `max_bytes` only if the first batch ends later. Each
+    batch is verified as a whole, even if only its end is returned. Raises StoredDataCorrupt, or
+    CorruptIndex if the index does not point at a batch.
     """
     first = batch_at(segment, position, end)
     stop = segment.end_of_batches(first, min(end, position + max_bytes), end)
@@ -125,17 +126,18 @@ def read_log(segment: Segment, position: int, max_bytes: int, end: int) -> Buffe
 
 
 class FileCheck(NamedTuple):
-    """How far a check came, and what it found on the way."""
+    """How far a check has come, and what it found."""
 
     next_position: int
-    """Always where a batch begins, or the end of what was to be checked."""
+    """The start of a batch, or the end of the range to check."""
     damage: tuple[StoredDataCorrupt, ...]
 
 
 def check_log(segment: Segment, position: int, max_bytes: int, end: int) -> FileCheck:
-    """Verify each batch in [position, end), as far as `max_bytes` go and one batch at least.
+    """Verify the batches in [position, end), at least one, up to about `max_bytes`.
 
-    A batch whose checksum is wrong is passed over; behind one that has no end nothing is checked.
+    The check continues after a batch with a wrong checksum; it ends at one with an impossible
+    length.
     """
     damage: list[StoredDataCorrupt] = []
     try:
@@ -152,9 +154,9 @@ def check_log(segment: Segment, position: int, max_bytes: int, end: int) -> File
 
 
 def batch_at(segment: Segment, position: int, end: int) -> BatchPosition:
-    """Return the batch that holds the byte at `position`, below `end`; both of the log file.
+    """Return the batch that holds the byte at `position` of the log file, below `end`.
 
-    Raises StoredDataCorrupt, or CorruptIndex if the index leads nowhere.
+    Raises StoredDataCorrupt, or CorruptIndex if the index does not point at a batch.
     """
     index = segment.indexes.offset
     start = index.floor_by_position(position).position

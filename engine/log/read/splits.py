@@ -1,7 +1,7 @@
-"""Cut a range of offsets into parts of about equal bytes, on the boundaries of batches.
+"""Cuts a range of offsets into parts of about equal size, at batch boundaries.
 
-Only indexes are asked, and the log file between two of their entries: a plan costs the same over a
-megabyte and over a terabyte. Everything here works on one snapshot and needs no lock.
+It only reads indexes, and the log file between two index entries, so the cost of a plan does not
+depend on the size of the range. It works on one snapshot and needs no lock.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from engine.types import INT64_MAX, OffsetMetadata
 
 
 class Split(NamedTuple):
-    """Offsets from `start_offset` to `end_offset`, exclusive, and what reading them takes."""
+    """A range of offsets, end exclusive, and the bytes to read for it."""
 
     start_offset: int
     end_offset: int
     size_bytes: int
-    """Of the whole batches that a read of it returns; read_committed leaves some of them out."""
+    """The bytes of the whole batches that a read of it returns; read_committed may return fewer."""
 
 
 class _Place(NamedTuple):
-    """Between two batches: the first offset behind it, and the readable bytes before it."""
+    """A boundary between two batches: the offset after it, and the readable bytes before it."""
 
     offset: int
     position: int
 
 
 class Extent:
-    """A range of offsets as bytes in a row: those of its segments, one behind the other."""
+    """A range of offsets as one sequence of bytes across its segments."""
 
     def __init__(
         self, start_offset: int, end_offset: int, bound: OffsetMetadata, segments: SegmentSnapshot
@@ -51,26 +51,27 @@ class Extent:
         self._starts = [0, *accumulate(self._ends)]
         start = self._position_of(start_offset)
         self._start = _Place(start_offset, start)
-        # A batch that holds the last offset goes to this range, though it may end behind it.
+        # The batch that holds the last offset belongs to the range, even if it ends after it.
         self._end = _Place(end_offset, max(start, self._position_behind(end_offset - 1)))
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of every batch that holds an offset of the range."""
+        """The bytes of all batches that hold an offset of the range."""
         return self._end.position - self._start.position
 
     def cut(self, parts: int, max_offsets: int | None = None) -> Iterator[Split]:
-        """Yield the range in so many parts of about equal bytes, fewer where batches are large.
+        """Yield the range in `parts` of about equal size; fewer if batches are large.
 
-        In the order of offsets, without gap or overlap. With `max_offsets` parts are cut further:
-        none spans more offsets, unless one batch does.
+        The parts ascend, without gap or overlap. With `max_offsets` they are cut further, until
+        none spans more offsets, unless a single batch does.
         """
         limit = INT64_MAX if max_offsets is None else max_offsets
         start = self._start
         while start.offset < self._end.offset:
             stop = self._end
             if parts > 1:
-                # Of what is left: a batch that is larger than a part spoils no other.
+                # Of the rest of the range, so that one large batch does not distort the later
+                # parts.
                 stop = self._near(start, start.position + (stop.position - start.position) // parts)
                 parts -= 1
             while stop.offset - start.offset > limit:
@@ -83,11 +84,11 @@ class Extent:
             start = stop
 
     def _near(self, after: _Place, position: int) -> _Place:
-        """Return the place nearest to a byte, behind `after`."""
+        """Return the boundary nearest to a byte position, above `after`."""
         index = bisect_right(self._starts, position, hi=len(self._ends)) - 1
         start, end = self._starts[index], self._ends[index]
         if position - start >= end:
-            return self._end  # nothing is left but a gap
+            return self._end  # only a gap is left
         batch = batch_at(self._segments[index], position - start, end)
         first = _Place(batch.base_offset, start + batch.position)
         behind = _Place(batch.last_offset + 1, start + batch.end)
@@ -96,7 +97,7 @@ class Extent:
         return min(nearest, self._end)
 
     def _at(self, after: _Place, offset: int) -> _Place:
-        """Return the last place at or before `offset` and behind `after`, else the first one."""
+        """Return the last boundary above `after` and at or before `offset`, or the first above."""
         index, found = self._locate(offset)
         start = self._starts[index]
         if found is None:
@@ -108,17 +109,17 @@ class Extent:
         return _Place(found.last_offset + 1, start + found.end)
 
     def _locate(self, offset: int) -> tuple[int, BatchPosition | None]:
-        """Return the segment of an offset, by its number, and the first batch at or behind it."""
+        """Return the index of an offset's segment, and the first batch at or after the offset."""
         index = max(0, bisect_right(self._base_offsets, offset) - 1)
         return index, self._segments[index].locate(offset, self._ends[index])
 
     def _position_of(self, offset: int) -> int:
-        """Return where the first batch that holds `offset` or more begins."""
+        """Return the start of the first batch that holds `offset` or a later one."""
         index, found = self._locate(offset)
         return self._starts[index] + (self._ends[index] if found is None else found.position)
 
     def _position_behind(self, offset: int) -> int:
-        """Return where the batches that hold `offset` or less end."""
+        """Return the end of the last batch that holds `offset` or an earlier one."""
         index, found = self._locate(offset)
         if found is None:
             return self._starts[index] + self._ends[index]

@@ -13,7 +13,7 @@ from engine.types import Buffer
 _WINDOW_BITS: Final = 31  # a window of 2**15 bytes, and 16 for the gzip container
 
 _MOST_GROWTH: Final = 1032
-"""The most bytes that one byte of deflate can stand for."""
+"""The largest expansion of one byte of deflate."""
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
@@ -22,7 +22,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def bound(data: Buffer, limit_bytes: int) -> int:  # noqa: ARG001 - one signature
-    """Return the most that the data can hold."""
+    """Return an upper bound of the decompressed size."""
     return _MOST_GROWTH * len(data)
 
 
@@ -33,7 +33,7 @@ def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
     piece_bytes = min(PIECE_BYTES, limit_bytes + 1)
     position = 0
     while not inflater.eof:
-        # zlib copies what it was given and did not need, so it is given a slice at a time.
+        # zlib copies unused input, so it gets one slice at a time.
         end = min(position + SLICE_BYTES, len(view))
         try:
             piece = inflater.decompress(view[position:end], piece_bytes)

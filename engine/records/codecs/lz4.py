@@ -4,14 +4,14 @@
     1  FLG: version 01, independent blocks, flags for block checksums, content size and checksum
     1  BD: the largest block, 64 KiB to 4 MiB
     8  content size, if flagged
-    1  HC: second byte of xxHash32 over what stands between magic and HC
+    1  HC: second byte of xxHash32 over the bytes between magic and HC
     n  blocks, an end mark and, if flagged, the content checksum
 
 Kafka's `Lz4BlockOutputStream` writes independent 64 KiB blocks without checksums, and the library
 writes the same bytes. Kafka's `Lz4BlockInputStream` is stricter than the library, which accepts
-dependent blocks and skippable frames, and more tolerant: it ignores content size and content
-checksum (the checksum of the batch covers everything). So the descriptor is checked here, and the
-library reads a plain one in its place.
+dependent blocks and skippable frames, and more tolerant, because it ignores content size and
+content checksum (the checksum of the batch covers everything). So this module checks the
+descriptor, and gives the library a plain one instead.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from engine.errors import CorruptBatch
 from engine.records.codecs.bounds import SLICE_BYTES
 from engine.types import Buffer
 
-DEFAULT_LEVEL: Final = 9  # Kafka's: the fast compressor; every other level is the thorough one
+DEFAULT_LEVEL: Final = 9  # Kafka's: the fast compressor; other levels use LZ4 HC
 _FAST_LEVEL: Final = 0  # the library's
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
-_PIECE_BYTES: Final = 256 * 1024  # the library allocates this much, and copies what it decoded
+_PIECE_BYTES: Final = 256 * 1024  # the library allocates this much and copies from it
 
 _MOST_GROWTH: Final = 255
-"""The most bytes that one byte of a block can stand for."""
+"""The largest expansion of one byte of a block."""
 
 _VERSION_AND_INDEPENDENT_BLOCKS: Final = 0x60
 _BLOCK_CHECKSUM: Final = 0x10
@@ -41,11 +41,11 @@ _CONTENT_SIZE: Final = 0x08
 _CONTENT_CHECKSUM: Final = 0x04
 _FLG_FIXED: Final = 0xE3  # version, independent blocks and the reserved bits
 _BD_RESERVED: Final = 0x8F
-_MIN_BLOCK_CODE: Final = 4  # 64 KiB; each code more is four times as much
+_MIN_BLOCK_CODE: Final = 4  # 64 KiB; each further code is four times as much
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
-    """Return one frame of 64 KiB blocks; a block that does not shrink is stored as it is."""
+    """Return one frame of 64 KiB blocks; incompressible blocks are stored."""
     frame: bytes = library.compress(
         data,
         compression_level=_FAST_LEVEL if level in (None, DEFAULT_LEVEL) else level,
@@ -57,15 +57,15 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def bound(data: Buffer, limit_bytes: int) -> int:  # noqa: ARG001 - one signature
-    """Return the most that the data can hold."""
+    """Return an upper bound of the decompressed size."""
     return _MOST_GROWTH * len(data)
 
 
 def pieces(data: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> Iterator[bytes]:
     """Yield the content of one frame; raise `CorruptBatch` for what Kafka's reader refuses.
 
-    Bytes after the frame are refused too. Without `checks_hash` the descriptor's may be wrong:
-    Kafka's first writers hashed the magic with it.
+    Bytes after the frame are refused too. Without `checks_hash` the descriptor's hash may be wrong,
+    because Kafka's first writers included the magic in it.
     """
     view = memoryview(data)
     flags, block_code, position = _read_descriptor(view, checks_hash=checks_hash)
@@ -90,7 +90,7 @@ def pieces(data: Buffer, limit_bytes: int, *, checks_hash: bool = True) -> Itera
 
 
 def _read_descriptor(view: memoryview, *, checks_hash: bool) -> tuple[int, int, int]:
-    """Return the flags, the code of the largest block's size, and where the first block starts."""
+    """Return the flags, the block size code, and the position of the first block."""
     if bytes(view[: len(_MAGIC)]) != _MAGIC or len(view) <= len(_MAGIC) + 1:
         raise CorruptBatch("lz4 frame does not start with its magic")
     flags, block_descriptor = view[4], view[5]

@@ -1,7 +1,7 @@
 """Snappy as Kafka's clients write it.
 
 The Java client writes the xerial stream: `82 "SNAPPY" 00`, two int32 versions, then blocks of int32
-length and raw snappy, 32 KiB of input each, big-endian. Without that magic it is one raw block.
+length and raw snappy, big-endian, 32 KiB of input each. Data without that magic is one raw block.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 - it has
 
 
 def bound(data: Buffer, limit_bytes: int) -> int:
-    """Return how many bytes the blocks hold, as they say, or some number above the limit."""
+    """Return the size that the blocks declare, or a number above the limit."""
     view = memoryview(data)
     size_bytes = 0
     try:
@@ -49,7 +49,7 @@ def bound(data: Buffer, limit_bytes: int) -> int:
 def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytearray]:
     """Yield the content of each block.
 
-    Raises `CorruptBatch` for damage, `TooLarge` before it allocates more than the limit.
+    Raises `CorruptBatch` for damage, and `TooLarge` before allocating more than the limit.
     """
     view = memoryview(data)
     size_bytes = 0

@@ -15,7 +15,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["compress", "pieces", "zstd"]  # app.codecs decodes bodies with the same module
+__all__ = ["compress", "pieces", "zstd"]  # app.codecs decodes bodies with it
 
 _DEFAULT_LEVEL: Final = 3
 _SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"  # after a byte from 50 to 5f
@@ -27,7 +27,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
 
 
 def bound(data: Buffer, limit_bytes: int) -> int:
-    """Return how many bytes the frames hold, as they say; the limit if one does not."""
+    """Return the size that the frames declare; the limit if one does not declare it."""
     size_bytes = 0
     try:
         for frame in _frames(memoryview(data)):
@@ -54,7 +54,7 @@ def pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _frames(view: memoryview) -> Iterator[memoryview]:
-    """Yield the frames, nothing for one to be passed over."""
+    """Yield the frames, empty for a skippable one."""
     position = 0
     while True:
         end = position + zstd.get_frame_size(view[position:])

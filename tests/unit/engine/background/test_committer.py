@@ -330,7 +330,7 @@ def test_a_listener_that_raises_does_not_stop_the_thread(
     assert told.acquire(timeout=PATIENCE_SECONDS)
     committer.stop()
     assert log.watermarks.high_watermark == 2
-    assert "whoever listens to the committer failed" in caplog.text
+    assert "a listener of the committer failed" in caplog.text
 
 
 class BrokenRecorder(NullRecorder):

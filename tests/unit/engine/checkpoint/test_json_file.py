@@ -55,7 +55,7 @@ def test_what_was_changed_by_hand_is_believed_without_its_checksum(
     assert read(disk) == {"version": 1, **FIELDS}
     stored["generation"] = 4
     rewrite(disk, path, json.dumps(stored).encode())
-    with pytest.raises(CorruptCheckpoint, match="after a change by hand leave 'checksum' out"):
+    with pytest.raises(CorruptCheckpoint, match="after an edit by hand, remove 'checksum'"):
         read(disk)
     del stored["checksum"]
     rewrite(disk, path, json.dumps(stored).encode())

@@ -17,6 +17,6 @@ def test_bytes_that_are_no_whole_batch_are_damage(rest_bytes: int) -> None:
     chunks = read_chunks(segment, 0, end_offset=3, chunk_bytes=1 << 20, pace=paced.append)
     batches = next(chunks)
     assert [batch.header.base_offset for batch in batches] == [0, 1]
-    with pytest.raises(StoredDataCorrupt, match=f"{rest_bytes} bytes that are no whole batch"):
+    with pytest.raises(StoredDataCorrupt, match=f"{rest_bytes} bytes that are not a whole batch"):
         next(chunks)
     assert paced == [last]

@@ -86,7 +86,7 @@ def test_a_file_that_changed_meanwhile_is_not_believed(
     """A file that was cut would end the process at the first touch behind its end (SIGBUS)."""
     with disk.open(path) as file:
         file.truncate(8)
-    with pytest.raises(CorruptIndex, match="its length is 8, and was 32"):
+    with pytest.raises(CorruptIndex, match="its length is 8; it was 32"):
         resting.lookup(BASE + 5)
 
 

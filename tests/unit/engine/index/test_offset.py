@@ -298,7 +298,7 @@ def test_a_last_entry_that_leads_before_the_file_is_no_entry(
     """Its position is a number of the file's bytes; found by hostile bytes."""
     with disk.open(path, create=True) as file:
         file.append(bytes.fromhex("00000090 000010b3 000000b3 ffff2ef9"))
-    with pytest.raises(CorruptIndex, match="leads to -"):
+    with pytest.raises(CorruptIndex, match="points to byte -"):
         OffsetIndex(disk, path, BASE, 240).sanity_check()
 
 

@@ -211,7 +211,7 @@ def test_a_follower_appends_nothing_below_the_end(magic: int, codec: Codec) -> N
 def test_a_wrapper_that_cannot_be_read_is_not_appended() -> None:
     """Its checksum is right; no reader must find out that its content is not."""
     log = followed([])
-    with pytest.raises(InvalidRecord, match="holds none"):
+    with pytest.raises(InvalidRecord, match="holds no message"):
         log.append(legacy_wrapper(1, []), origin=FOLLOWER)
     assert log.reader.size_bytes == 0
 

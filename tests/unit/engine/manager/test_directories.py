@@ -261,7 +261,7 @@ def test_a_damaged_copy_is_made_anew_from_the_other(caplog: pytest.LogCaptureFix
             file.truncate(5)
         manager = opened(world)
         assert not manager.topic("events").adopted
-        assert "another data directory is believed" in caplog.text
+        assert "using the copy of another data directory" in caplog.text
         manager.close()
     for path in (A, B):
         with world.fs.open(path / names.TOPICS_FILE) as file:
@@ -406,7 +406,7 @@ def test_a_move_that_waits_for_its_other_end_is_left_alone(
     world.fs.make_directory(A / name)
     world.disk.sync_everything()
     manager = restarted_without(B, world)
-    assert f"waits for {B}" in caplog.text
+    assert f"stays unfinished while {B} is offline" in caplog.text
     assert world.fs.exists(A / name)
     assert not manager.unfinished_moves()
     manager.close()

@@ -251,7 +251,7 @@ def test_a_damaged_file_is_made_anew_from_another(caplog: pytest.LogCaptureFixtu
     world = stopped()
     damaged(world, B)
     opened(world).close()
-    assert "another data directory is believed" in caplog.text
+    assert "using the copy of another data directory" in caplog.text
     damaged(world, A)
     manager: LogManager = opened(world)
     manager.log(TopicPartition("events", 1)).append(new_batch())

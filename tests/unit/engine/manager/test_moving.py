@@ -259,7 +259,7 @@ def test_a_copy_without_an_original_is_left_alone(caplog: pytest.LogCaptureFixtu
     manager = opened(world)
     assert manager.topics() == {}
     assert world.fs.exists(B / name)
-    assert "there is no original" in caplog.text
+    assert "it has no original" in caplog.text
 
 
 def test_batches_larger_than_a_segment_may_be_now_are_moved() -> None:

@@ -120,7 +120,7 @@ def test_only_ends_of_a_producers_transaction_are_built(
     control_type: ControlType, producer_id: int
 ) -> None:
     """Other types and a missing producer id are refused."""
-    with pytest.raises(InvalidRequestValue, match="commits or aborts"):
+    with pytest.raises(InvalidRequestValue, match="must commit or abort"):
         build_end_marker(
             control_type,
             producer_id=producer_id,

@@ -195,10 +195,10 @@ def test_zstd_is_refused() -> None:
 
 
 WRONG_CONTENT = {
-    "nothing inside": (b"", "holds none"),
-    "less than a message": (legacy_message(0)[:-1], "holds none"),
+    "nothing inside": (b"", "holds no message"),
+    "less than a message": (legacy_message(0)[:-1], "holds no message"),
     "a wrapper inside": (wrapped(legacy_message(0), offset=0), "codec bits 1"),
-    "magic 2 inside": (bytes(examples.ONE_RECORD), "one of magic 2"),
+    "magic 2 inside": (bytes(examples.ONE_RECORD), "a message of magic 2"),
     "offsets that go back": (legacy_message(1) + legacy_message(1), "holds 1 after 1"),
     "offsets below 0": (legacy_message(0) + legacy_message(5), "holds -4 after -1"),
     "a field that is too long": (legacy_message(0)[:-9] + b"\0\0\1\0value", "a field of 256"),

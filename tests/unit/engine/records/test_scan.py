@@ -65,7 +65,7 @@ def test_offsets_that_go_back_are_damage() -> None:
     """No checksum covers the base offset: only the batch before tells that it is wrong."""
     scan = scan_batches(SECOND + FIRST)
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (len(SECOND), 103, Tail.DAMAGED)
-    assert scan.reason == "offset 0 where 103 is next"
+    assert scan.reason == "offset 0 instead of at least 103"
 
 
 @kafka("ByteBufferLogInputStreamTest.iteratorRaisesOnTooLargeRecords")

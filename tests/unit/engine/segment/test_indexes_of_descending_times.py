@@ -36,5 +36,5 @@ def test_an_offset_index_that_leads_to_the_end_of_the_file_is_wrong() -> None:
     segment.close()
     with shelf.disk.open(segment.records.path) as file:
         file.truncate(position)
-    with pytest.raises(CorruptIndex, match=f"leads past offset {last}, to the end"):
+    with pytest.raises(CorruptIndex, match=f"points past offset {last}, to the end"):
         ensure_sane(shelf.segment(is_new=False), has_transactions=False)

@@ -324,7 +324,7 @@ def test_a_far_offset_that_is_disproved_is_damage(offsets: tuple[int, ...], foll
     segment = shelf.segment(is_new=False)
     result = recover_segment(segment, shelf.producers(), None, following=following)
     assert result.tail is Tail.DAMAGED
-    assert f"offset {1 << 33} cannot be here" in str(result.reason)
+    assert f"offset {1 << 33} is impossible" in str(result.reason)
     assert offsets_of(segment) == [*itertools.takewhile(lambda one: one < 1 << 33, offsets)]
 
 

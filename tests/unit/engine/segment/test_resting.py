@@ -271,7 +271,7 @@ def test_a_file_that_changed_while_it_rested_is_damage(damage: str) -> None:
     else:
         with world.disk.open(path) as file:
             file.truncate(5)
-    with pytest.raises(StoredDataCorrupt, match="and had" if damage == "shorter" else "gone"):
+    with pytest.raises(StoredDataCorrupt, match="; it had" if damage == "shorter" else "gone"):
         log.reader.read(0, max_bytes=1)
     assert log.reader.read(1, max_bytes=1) is not None
     assert not world.health.is_offline

@@ -122,10 +122,10 @@ def resealed(content: bytes) -> bytes:
         (bytes(148), "version 0"),
         (resealed(THREE_PRODUCERS[:-1]), "3 producers do not fit into 147 bytes"),
         (resealed(THREE_PRODUCERS + b"\x00"), "3 producers do not fit into 149 bytes"),
-        (resealed(THREE_PRODUCERS[:10] + b"\xff" + THREE_PRODUCERS[11:]), "no producer can have"),
+        (resealed(THREE_PRODUCERS[:10] + b"\xff" + THREE_PRODUCERS[11:]), "negative producer id"),
         (
             resealed(THREE_PRODUCERS[:10] + b"\xff" * 8 + THREE_PRODUCERS[18:]),
-            "no producer can have",
+            "negative producer id",
         ),
         (resealed(EMPTY[:6] + struct.pack(">i", -1)), "-1 producers do not fit into 10 bytes"),
     ],

@@ -119,7 +119,7 @@ def test_what_opening_tidies_is_a_step_of_the_plan() -> None:
     filled.world.fs.open(path, create=True).close()
     plan = plan_repair(filled.world.fs, DATA)
     told = [step.sentence(DATA) for step in plan.steps()]
-    assert told == [f"events-0/{path.name}: it is beyond the log: opening removes it"]
+    assert told == [f"events-0/{path.name}: it is above the log end: opening removes it"]
     mend(filled)
     assert not filled.world.fs.exists(path)
     assert list(plan_repair(filled.world.fs, DATA).steps()) == []

@@ -176,7 +176,7 @@ def test_batches_of_another_place_are_found() -> None:
     found = [one for one in check(filled) if one.severity is Severity.DAMAGE]
     assert any("reaches into the next segment" in one.detail for one in found)
     rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(0, ".log")))
-    assert any("go back" in one.detail for one in check(filled))
+    assert any("descend" in one.detail for one in check(filled))
 
 
 def test_a_log_that_ends_before_what_was_durable_is_found() -> None:
@@ -202,11 +202,11 @@ def test_an_index_entry_may_be_for_several_batches(last_offset: int) -> None:
 @pytest.mark.parametrize(
     ("offset", "batch", "shift", "fault"),
     [
-        (37, 0, 0, "offset 37 at byte 0 ends no batch"),
-        (39, 1, -3, "starts no batch"),
+        (37, 0, 0, "offset 37 at byte 0 does not end a batch"),
+        (39, 1, -3, "does not start a batch"),
         (38, 1, 0, "where the batch up to 39 is"),
-        (90, 0, 0, "offset 90 lies behind the last batch"),
-        (59, 7, 9, "lies behind the last batch"),
+        (90, 0, 0, "offset 90 is after the last batch"),
+        (59, 7, 9, "is after the last batch"),
     ],
 )
 def test_an_index_entry_that_leads_astray_is_found(
@@ -232,7 +232,7 @@ def test_a_time_that_is_not_the_latest_so_far_is_found() -> None:
     path = segment_file(60, ".timeindex")
     assert faults(filled, path) == []
     rewrite(filled.world.fs, path, struct.pack(">qi", START_MS, 30))
-    assert faults(filled, path) == ["something before offset 90 is later"]
+    assert faults(filled, path) == [f"a record before offset 90 is later than {START_MS}"]
 
 
 def test_an_aborted_transaction_is_missed_where_older_batches_are_gone() -> None:
@@ -267,10 +267,10 @@ def test_a_missing_index_is_found(suffix: str) -> None:
     [
         (
             ProducerEntry(11, 0, 0, batches=(BatchMetadata(7, 30, 3, START_MS),)),
-            "producer 11 has written beyond it",
+            "producer 11 has an offset above it",
         ),
         (ProducerEntry(99, 0), "producer 99 never wrote to this log"),
-        (ProducerEntry(11, 0, 0), "producer 11 is not where the log has it"),
+        (ProducerEntry(11, 0, 0), "producer 11 disagrees with the log"),
     ],
     ids=["beyond", "unknown", "without batches"],
 )
@@ -316,7 +316,7 @@ def test_damage_that_opening_would_cut_at_is_a_problem() -> None:
     ("tail", "severity", "what"),
     [
         (bytes(100), Severity.NOTE, "100 bytes of an unfinished append"),
-        (b"\xff" * 100, Severity.DAMAGE, "opening cuts the log here, 100 bytes"),
+        (b"\xff" * 100, Severity.DAMAGE, "opening cuts the log here: 100 bytes"),
     ],
     ids=["zeros", "nonsense"],
 )

@@ -56,7 +56,7 @@ def test_a_partition_in_two_directories_is_a_refusal(world: World) -> None:
     world.fs.make_directory(B / "events-0")
     (finding,) = (one for one in problems(world) if one.severity is Severity.REFUSED)
     assert finding.file == B / "events-0"
-    assert "/a holds that partition too" in finding.detail
+    assert "/a also holds this partition" in finding.detail
 
 
 def test_one_copy_of_the_topics_is_enough(world: World) -> None:

@@ -343,9 +343,9 @@ def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> Non
     log.delete_records(2, LogStartReason.LEADER_OFFSET_INCREMENTED)
     log.maintenance.run_retention()
     assert [record.getMessage() for record in caplog.records] == [
-        "events-0 starts at 1 now: client record deletion",
-        "events-0 starts at 2 now: leader offset incremented",
-        "events-0 starts at 5 now: segment deletion",
+        "the log start of events-0 is now 1: client record deletion",
+        "the log start of events-0 is now 2: leader offset incremented",
+        "the log start of events-0 is now 5: segment deletion",
     ]
 
 
