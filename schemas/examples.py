@@ -55,6 +55,8 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 "topic": "flights",
                 "topic_id": "KtuN7ittTxq0YZTNXCrBbw",
                 "partitions": 2,
+                "overrides": {"retention.ms": "-1"},
+                "etag": '"9bd7a02c4e0f6b4e8c7d1a55"',
                 "offline_partitions": [],
             }
         ],

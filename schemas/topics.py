@@ -91,6 +91,10 @@ class TopicSummary(ResponseModel):
     topic: TopicShown
     topic_id: TopicId
     partitions: PartitionsShown
+    overrides: dict[str, str]
+    """Configuration keys that are set on the topic itself, with their values."""
+    etag: str
+    """ETag of the topic, as `getTopic` answers it: for `If-Match` of a change."""
     offline_partitions: list[PartitionNumber]
     """Partitions that could not be opened at the start: reads and appends answer 503."""
 

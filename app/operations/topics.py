@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Final
 
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token
@@ -20,6 +22,9 @@ from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
 from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
+
+LISTED_TOGETHER: Final = 50
+"""Topics that are described per turn of the loop: each takes some 50 µs of it."""
 
 
 async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
@@ -73,7 +78,7 @@ async def delete_topic(exchange: Exchange, name: str) -> Answer:
     return Answer(204, [], b"")
 
 
-def list_topics(
+async def list_topics(
     exchange: Exchange, *, prefix: str, page_size: int, page_token: str | None
 ) -> Answer:
     """Return one page of the topics that the caller may see, by name.
@@ -95,16 +100,21 @@ def list_topics(
     offline: defaultdict[str, list[int]] = defaultdict(list)
     for name, number in service.topics.offline():
         offline[name].append(number)
-    shown = [
-        {
-            "topic": name,
-            "topic_id": topics[name].topic_id,
-            "partitions": topics[name].partitions,
-            "offline_partitions": offline[name],
-        }
-        for name in page
-        if name in topics
-    ]
+    shown = []
+    for count, name in enumerate(page, start=1):
+        if topic := topics.get(name):
+            shown.append(
+                {
+                    "topic": name,
+                    "topic_id": topic.topic_id,
+                    "partitions": topic.partitions,
+                    "overrides": topic.overrides,
+                    "etag": _etag_of(_body_of(service, topic)),
+                    "offline_partitions": offline[name],
+                }
+            )
+        if count % LISTED_TOGETHER == 0:
+            await asyncio.sleep(0)
     more = len(names) > len(page)
     token = encode_token(page[-1]) if more else None
     return json_answer(to_json({"topics": shown, "next_page_token": token}))

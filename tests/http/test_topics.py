@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.limits import system_limits
+from app.operations.topics import LISTED_TOGETHER
 from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio
@@ -207,3 +208,19 @@ async def test_partitions_that_rest_are_reckoned_with(
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (refused.status_code, refused.json()["limit"]) == (422, "open_files")
+
+
+async def test_a_listed_topic_has_its_overrides_and_its_etag(api: Api) -> None:
+    """A change can be bound to what the list showed (T8)."""
+    for number in range(LISTED_TOGETHER + 1):
+        await api.create(f"t{number}", retention_ms="1000")
+    listed = (await api.client.get("/v1/topics?prefix=t")).json()["topics"]
+    assert len(listed) == LISTED_TOGETHER + 1
+    for entry in listed[:2]:
+        url = f"/v1/topics/{entry['topic']}"
+        assert entry["overrides"] == {"retention.ms": "1000"}
+        assert entry["etag"] == (await api.client.get(url)).headers["etag"]
+        headers = {"if-match": entry["etag"]}
+        change = {"config": {"retention.ms": "2000"}}
+        assert (await api.client.patch(url, json=change, headers=headers)).status_code == 200
+        assert (await api.client.patch(url, json=change, headers=headers)).status_code == 412

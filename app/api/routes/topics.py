@@ -64,7 +64,7 @@ async def list_topics(
     exchange: ExchangeDep, parameters: Annotated[ListParameters, Query()]
 ) -> AnswerResponse:
     """List topics in the order of their names; a broker's internal ones are left out."""
-    answer = operations.list_topics(
+    answer = await operations.list_topics(
         exchange,
         prefix=parameters.prefix,
         page_size=parameters.page_size,
