@@ -58,11 +58,10 @@ def read_documents(lines: Iterable[bytes], fields: Fields) -> Iterator[RecordLin
 
 
 def read_raw(lines: Iterable[bytes]) -> Iterator[RecordLine]:
-    """Yield a record per line: its value is the line without LF or CRLF; ignore empty lines."""
+    """Yield a record for each line, also an empty one; its value is the line without LF or CRLF."""
     for number, line in enumerate(lines, start=1):
         value = line.removesuffix(b"\n").removesuffix(b"\r")
-        if value:
-            yield RecordLine(_raw_record_line(value), None, number)
+        yield RecordLine(_raw_record_line(value), None, number)
 
 
 def _raw_record_line(value: bytes) -> bytes:

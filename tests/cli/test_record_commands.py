@@ -77,17 +77,18 @@ def test_raw_lines_become_values_as_they_are(run: Run) -> None:
     run("create", "raw")
     lines = b'GET / 200\r\n\n{"n":  1.50}\n{broken\n\xff\xfe\x00'
     appended = run("append", "raw", "--raw", stdin=lines)
-    assert appended.stdout.startswith("4 records appended to raw in ")
+    assert appended.stdout.startswith("5 records appended to raw in ")
     values = [
         (r["value"], r["value_encoding"]) for r in objects(run("read", "raw", "--json").stdout)
     ]
     assert values == [
         ("GET / 200", "utf8"),
+        ("", "utf8"),
         ({"n": 1.5}, "json"),
         ("{broken", "utf8"),
         ("//4A", "base64"),
     ]
-    assert run("read", "raw").stdout.splitlines()[1].endswith('  {"n":  1.50}')
+    assert run("read", "raw").stdout.splitlines()[2].endswith('  {"n":  1.50}')
 
 
 @pytest.mark.parametrize("option", [["--documents"], ["--key-field", "id"]])
