@@ -27,7 +27,7 @@ def main() -> None:
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["engine", "app", "schemas"]):
         targets = importlib.import_module("tests.fuzz.targets").TARGETS
-        for module in ("tests.fuzz.beside", "tests.fuzz.bodies"):
+        for module in ("tests.fuzz.beside", "tests.fuzz.bodies", "tests.fuzz.ingest"):
             importlib.import_module(module)
     found = FOUND / options.target
     found.mkdir(parents=True, exist_ok=True)

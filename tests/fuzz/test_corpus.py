@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import beside, bodies  # noqa: F401  # each brings its target
+from tests.fuzz import beside, bodies, ingest  # noqa: F401  # each brings its targets
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
