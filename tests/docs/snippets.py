@@ -39,7 +39,11 @@ class Snippet:
 
 def snippets_of(page: str | Path, url: str) -> Iterator[Snippet]:
     """Yield the blocks of a page, with the address of this service."""
-    text = (PAGES / page).read_text().replace(ADDRESS, url)
+    yield from snippets_in((PAGES / page).read_text().replace(ADDRESS, url))
+
+
+def snippets_in(text: str) -> Iterator[Snippet]:
+    """Yield the blocks of a part of a page."""
     blocks = list(_BLOCK.finditer(text))
     for number, block in enumerate(blocks):
         if block["language"] == "text":
