@@ -3,6 +3,7 @@ import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { isAsked, isTokenStored, setToken, token } from "./api/session";
 import { Overview } from "./pages/overview/overview";
+import { Topic } from "./pages/topic/topic";
 import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
 import { isReachable } from "./ui/load";
@@ -14,18 +15,20 @@ interface Page {
   parts: string[];
   name: string;
   view: ComponentType;
+  /** One of them, where the path goes on. */
+  one?: ComponentType;
 }
 
 /** The pages of the navigation; a page reads what follows its first part from `route`. */
 const PAGES: Page[] = [
   { parts: [], name: "Overview", view: Overview },
-  { parts: ["topics"], name: "Topics", view: Topics },
+  { parts: ["topics"], name: "Topics", view: Topics, one: Topic },
 ];
 
 export function Shell(): JSX.Element {
-  const [first] = route.value.parts;
+  const [first, second] = route.value.parts;
   const page = PAGES.find((one) => one.parts[0] === first);
-  const View = page?.view ?? Nowhere;
+  const View = (second === undefined ? page?.view : page?.one) ?? Nowhere;
   const title = [route.value.parts[1], page?.name, "tidelog"].filter(Boolean).join(" · ");
   useEffect(() => {
     document.title = title;

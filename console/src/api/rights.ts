@@ -1,0 +1,21 @@
+/** What the caller may do, by the scopes of its key: the page shows no button that would be refused. */
+import { signal } from "@preact/signals";
+
+/** The scopes of the caller as keys write them, `append:web-*`; undefined while they are not known. */
+export const scopes = signal<string[] | undefined>(undefined);
+
+type Verb = "read" | "append" | "admin";
+
+/** Whether the caller may do this to a topic; without one, to any topic at all. */
+export function may(verb: Verb, topic?: string): boolean {
+  if (!scopes.value) return true;
+  return scopes.value.some((scope) => {
+    const [name, pattern = ""] = scope.split(/:(.*)/s);
+    return name === verb && (topic === undefined || matches(pattern, topic));
+  });
+}
+
+/** Patterns as scopes have them: a name, or a prefix that ends in a star. */
+function matches(pattern: string, topic: string): boolean {
+  return pattern.endsWith("*") ? topic.startsWith(pattern.slice(0, -1)) : pattern === topic;
+}

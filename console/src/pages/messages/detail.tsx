@@ -1,0 +1,63 @@
+/** One message in full. */
+import type { JSX } from "preact";
+import { may } from "../../api/rights";
+import { count } from "../../ui/format";
+import { Copy, Time } from "../../ui/parts";
+import { BytesView } from "./bytes_view";
+import { curlOf } from "./export";
+import { linkTo } from "./look";
+import { bytesOf, shownText, type Message } from "./message";
+
+interface Props {
+  topic: string;
+  message: Message;
+  onClose: () => void;
+  onReplay: () => void;
+}
+
+export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Element {
+  const { partition, offset } = message;
+  const read = `/v1/topics/${encodeURIComponent(topic)}/partitions/${partition}/records?offset=${offset}&max_records=1`;
+  return (
+    <aside class="detail" aria-label="Message">
+      <header>
+        <h2>
+          Offset {count(offset)} <span class="quiet">in partition {partition}</span>
+        </h2>
+        <button type="button" class="plain" aria-label="Close" onClick={onClose}>
+          ✕
+        </button>
+      </header>
+      <p class="quiet">
+        <Time ms={message.timestamp} /> · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}
+      </p>
+      <div class="bar after-small">
+        <Copy label="Copy link" text={`${location.origin}${linkTo(topic, partition, offset)}`} />
+        <Copy label="Copy as curl" text={curlOf(read)} />
+        {may("append") && (
+          <button type="button" class="small" onClick={onReplay}>
+            Replay to a topic
+          </button>
+        )}
+      </div>
+      <BytesView key={`k${message.id}`} title="Key" base64={message.key64} absent="No key." />
+      <BytesView key={`v${message.id}`} title="Value" base64={message.value64} absent="Tombstone: no value. Compaction removes the key." />
+      <section class="bytes">
+        <h3>Headers</h3>
+        {message.headers.length === 0 && <p class="quiet">None.</p>}
+        {message.headers.length > 0 && (
+          <table>
+            <tbody>
+              {message.headers.map(({ key, value }, index) => (
+                <tr key={index}>
+                  <th scope="row">{key}</th>
+                  <td class="mono wrap">{value === null ? <i class="quiet">null</i> : shownText(bytesOf(value))}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </section>
+    </aside>
+  );
+}

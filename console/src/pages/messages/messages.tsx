@@ -1,0 +1,61 @@
+/** The messages of a topic: where to start, a filter, a live tail, and one message in full. */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Schemas } from "../../api/client";
+import { token } from "../../api/session";
+import { Failure } from "../../ui/parts";
+import { route, setQuery } from "../../ui/router";
+import { Detail } from "./detail";
+import { filterOf, FilterError, type Filter } from "./filter";
+import { List } from "./list";
+import { askedOf, startOf } from "./look";
+import type { Message } from "./message";
+import { Nothing } from "./nothing";
+import { Progress } from "./progress";
+import { Replay } from "./replay";
+import { Session } from "./session";
+import { Toolbar } from "./toolbar";
+
+function compiled(text: string): Filter | string {
+  try {
+    return filterOf(text);
+  } catch (error) {
+    if (error instanceof FilterError) return `${error.message} (at character ${error.position + 1})`;
+    throw error;
+  }
+}
+
+export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
+  const { query } = route.value;
+  const asked = askedOf(query);
+  const [turn, again] = useState(0);
+  const [replayed, replay] = useState<Message[] | undefined>();
+  const key = [topic.topic, asked.from, asked.at, asked.partition, asked.filter, turn, token.value].join("\n");
+  const filter = useMemo(() => compiled(asked.filter), [asked.filter]);
+  const start = startOf(asked);
+  const fault = typeof filter === "string" ? filter : typeof start === "string" && start !== "live" ? start : "";
+  const session = useMemo(
+    () => (fault ? undefined : new Session({ topic: topic.topic, partition: asked.partition, start: start as Exclude<typeof start, string> | "live", filter: filter as Filter })),
+    [key],
+  );
+  useEffect(() => () => session?.close(), [session]);
+  const messages = session?.messages.value ?? [];
+  const opened = query.get("open");
+  const open = messages.find((message) => message.id === opened);
+  const choose = (message: Message | undefined): void => setQuery({ open: message?.id });
+  return (
+    <>
+      <Toolbar topic={topic} asked={asked} fault={fault} session={session} onAgain={() => again(turn + 1)} onReplay={() => replay(messages)} />
+      {session && <Progress session={session} isFiltered={asked.filter !== ""} />}
+      <Failure problem={session?.problem.value} onRetry={() => again(turn + 1)} />
+      {session && messages.length === 0 && <Nothing session={session} topic={topic} isFiltered={asked.filter !== ""} />}
+      {session && messages.length > 0 && (
+        <div class={open ? "messages messages-open" : "messages"}>
+          <List messages={messages} partitions={Number(topic.partitions)} open={opened} onOpen={choose} onEnd={() => void (session.state.value === "paused" && session.more())} />
+          {open && <Detail topic={topic.topic} message={open} onClose={() => choose(undefined)} onReplay={() => replay([open])} />}
+        </div>
+      )}
+      {replayed && <Replay messages={replayed} source={topic.topic} onClose={() => replay(undefined)} />}
+    </>
+  );
+}

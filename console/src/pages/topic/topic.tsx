@@ -1,0 +1,47 @@
+/** One topic: its tabs, and what is in them. */
+import type { ComponentType, JSX } from "preact";
+import { get, type Schemas } from "../../api/client";
+import { useLoad } from "../../ui/load";
+import { Failure } from "../../ui/parts";
+import { href, route } from "../../ui/router";
+import { Messages } from "../messages/messages";
+
+export interface TabProps {
+  topic: Schemas["Topic"];
+  /** Load the topic again, after a change. */
+  again: () => void;
+}
+
+interface Tab {
+  part: string;
+  name: string;
+  view: ComponentType<TabProps>;
+}
+
+const TABS: Tab[] = [{ part: "messages", name: "Messages", view: Messages }];
+
+export function Topic(): JSX.Element {
+  const [, name = "", part = "messages"] = route.value.parts;
+  const loaded = useLoad(name, (signal) => get("/v1/topics/{topic}", { path: { topic: name }, signal }));
+  const tab = TABS.find((one) => one.part === part) ?? TABS[0];
+  const View = tab?.view as ComponentType<TabProps>;
+  return (
+    <>
+      <div class="page-head">
+        <nav class="crumbs" aria-label="Path">
+          <a href={href(["topics"])}>Topics</a> /
+        </nav>
+        <h1>{name}</h1>
+      </div>
+      <nav class="tabs" aria-label="Topic">
+        {TABS.map((one) => (
+          <a key={one.part} href={href(["topics", name, one.part])} aria-current={one === tab ? "page" : undefined}>
+            {one.name}
+          </a>
+        ))}
+      </nav>
+      <Failure problem={loaded.error?.code === "unreachable" ? undefined : loaded.error} onRetry={loaded.again} />
+      {loaded.data && <View key={part} topic={loaded.data} again={loaded.again} />}
+    </>
+  );
+}
