@@ -5,6 +5,9 @@ import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
 import { href, route } from "../../ui/router";
 import { Messages } from "../messages/messages";
+import { Produce } from "../produce/produce";
+import { Configuration } from "./configuration";
+import { Partitions } from "./partitions";
 
 export interface TabProps {
   topic: Schemas["Topic"];
@@ -18,7 +21,12 @@ interface Tab {
   view: ComponentType<TabProps>;
 }
 
-const TABS: Tab[] = [{ part: "messages", name: "Messages", view: Messages }];
+const TABS: Tab[] = [
+  { part: "messages", name: "Messages", view: Messages },
+  { part: "partitions", name: "Partitions", view: Partitions },
+  { part: "configuration", name: "Configuration", view: Configuration },
+  { part: "produce", name: "Produce", view: Produce },
+];
 
 export function Topic(): JSX.Element {
   const [, name = "", part = "messages"] = route.value.parts;
@@ -28,10 +36,13 @@ export function Topic(): JSX.Element {
   return (
     <>
       <div class="page-head">
-        <nav class="crumbs" aria-label="Path">
-          <a href={href(["topics"])}>Topics</a> /
-        </nav>
-        <h1>{name}</h1>
+        <h1>
+          <a class="crumb" href={href(["topics"])}>
+            Topics
+          </a>
+          <span class="quiet"> / </span>
+          {name}
+        </h1>
       </div>
       <nav class="tabs" aria-label="Topic">
         {TABS.map((one) => (

@@ -1,0 +1,107 @@
+/** Partitions with their marks and sizes, and how evenly the records are spread. */
+import type { JSX } from "preact";
+import { get, type Schemas } from "../../api/client";
+import { bytes, compact, count, percent } from "../../ui/format";
+import { useLoad } from "../../ui/load";
+import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
+import { href } from "../../ui/router";
+import { useRows } from "../../ui/virtual";
+import { history } from "../overview/history";
+import type { TabProps } from "./topic";
+
+type Partition = Schemas["Partition"];
+
+/** A partition this many times larger than the mean is worth a word. */
+const SKEWED = 2;
+const ROW_PIXELS = 32;
+
+export function Partitions({ topic }: TabProps): JSX.Element {
+  const name = topic.topic;
+  const list = useLoad(name, (signal) => get("/v1/topics/{topic}/partitions", { path: { topic: name }, signal }), 3000);
+  const partitions = list.data?.partitions ?? [];
+  const rate = history.value.topics.get(name);
+  const size = sum(partitions, (one) => BigInt(one.size_bytes));
+  const records = sum(partitions, (one) => BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
+  const largest = partitions.reduce((most, one) => (BigInt(one.size_bytes) > most ? BigInt(one.size_bytes) : most), 0n);
+  const mean = partitions.length ? Number(size) / partitions.length : 0;
+  const skew = mean ? Number(largest) / mean : 1;
+  return (
+    <>
+      <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} />
+      <dl class="figures">
+        <Figure name="Offsets held" note="records, less what compaction removed">
+          {count(records)}
+        </Figure>
+        <Figure name="On disk">
+          <Bytes of={size} />
+        </Figure>
+        {rate && (
+          <Figure name="Appended" note={`${bytes(rate.bytes)}/s`}>
+            {compact(rate.records)}/s
+          </Figure>
+        )}
+        {partitions.length > 1 && (
+          <Figure name="Skew" note={skew >= SKEWED ? <span class="warn">uneven: look at the keys</span> : "largest partition to the mean"}>
+            {skew.toFixed(2)} ×
+          </Figure>
+        )}
+      </dl>
+      {list.data && <Rows topic={name} partitions={partitions} largest={largest} size={size} />}
+    </>
+  );
+}
+
+function sum(partitions: Partition[], pick: (one: Partition) => bigint): bigint {
+  return partitions.reduce((total, one) => total + pick(one), 0n);
+}
+
+function Rows({ topic, partitions, largest, size }: { topic: string; partitions: Partition[]; largest: bigint; size: bigint }): JSX.Element {
+  const { scroller, virtual } = useRows(partitions.length, ROW_PIXELS, (index) => index);
+  return (
+    <div class="scroll">
+      <div class="partition-list">
+        <div class="row-head" aria-hidden="true">
+          <span class="p-number">P</span>
+          <span class="p-mark">Log start</span>
+          <span class="p-mark">Last stable</span>
+          <span class="p-mark">High watermark</span>
+          <span class="p-mark">Log end</span>
+          <span class="p-small">Segments</span>
+          <span class="p-small">Producers</span>
+          <span class="p-small">Size</span>
+          <span class="grow">Share</span>
+        </div>
+        <div class="rows" ref={scroller} data-list role="list" aria-label="Partitions" style={{ height: `${Math.min(partitions.length, 16) * ROW_PIXELS + 2}px` }}>
+          <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
+            {virtual.getVirtualItems().map((item) => {
+              const one = partitions[item.index];
+              if (!one) return null;
+              const isOpen = BigInt(one.last_stable_offset) < BigInt(one.high_watermark);
+              return (
+                <div key={item.key} role="listitem" class="row" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
+                  <a class="p-number" data-row href={href(["topics", topic, "messages"], { partition: String(one.partition) })} title="Messages of this partition">
+                    {one.partition}
+                  </a>
+                  <span class="p-mark">{count(one.log_start_offset)}</span>
+                  <span class={isOpen ? "p-mark warn" : "p-mark"} title={isOpen ? "A transaction is open: read_committed readers wait here" : ""}>
+                    {count(one.last_stable_offset)}
+                  </span>
+                  <span class="p-mark">{count(one.high_watermark)}</span>
+                  <span class="p-mark">{count(one.log_end_offset)}</span>
+                  <span class="p-small">{count(one.segments)}</span>
+                  <span class="p-small">{count(one.active_producers)}</span>
+                  <span class="p-small">
+                    <Bytes of={one.size_bytes} />
+                  </span>
+                  <span class="grow">
+                    <Meter part={one.size_bytes} whole={largest} label={`Partition ${one.partition}: ${percent(one.size_bytes, size)} of the topic`} />
+                  </span>
+                </div>
+              );
+            })}
+          </div>
+        </div>
+      </div>
+    </div>
+  );
+}
