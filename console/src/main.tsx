@@ -1,4 +1,5 @@
 import { render } from "preact";
+import { startRights } from "./api/rights";
 import "./style/base.css";
 import "./style/shell.css";
 import "./style/parts.css";
@@ -12,6 +13,7 @@ const root = document.getElementById("app");
 if (root) {
   listenToKeys();
   followLinks(root);
+  startRights();
   startHistory();
   render(<Shell />, root);
 }

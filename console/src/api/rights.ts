@@ -1,5 +1,7 @@
 /** What the caller may do, by the scopes of its key: the page shows no button that would be refused. */
 import { signal } from "@preact/signals";
+import { get } from "./client";
+import { token } from "./session";
 
 /** The scopes of the caller as keys write them, `append:web-*`; undefined while they are not known. */
 export const scopes = signal<string[] | undefined>(undefined);
@@ -18,4 +20,14 @@ export function may(verb: Verb, topic?: string): boolean {
 /** Patterns as scopes have them: a name, or a prefix that ends in a star. */
 function matches(pattern: string, topic: string): boolean {
   return pattern.endsWith("*") ? topic.startsWith(pattern.slice(0, -1)) : pattern === topic;
+}
+
+/** Ask who the caller is, now and whenever the key changes. */
+export function startRights(): void {
+  token.subscribe(() => {
+    get("/v1/caller").then(
+      (caller) => (scopes.value = caller.scopes),
+      () => (scopes.value = undefined),
+    );
+  });
 }

@@ -121,8 +121,8 @@ async function scrape(): Promise<void> {
   } finally {
     isScraping = false;
   }
-  const least = history.value.points.length ? LEAST_WAIT_MS : FIRST_WAIT_MS;
-  const wait = Math.max(least, (performance.now() - started) / COST_SHARE);
+  const cost = performance.now() - started;
+  const wait = history.value.points.length ? Math.max(LEAST_WAIT_MS, cost / COST_SHARE) : FIRST_WAIT_MS;
   if (!document.hidden && !isForbidden.value) timer = setTimeout(() => void scrape(), wait);
 }
 

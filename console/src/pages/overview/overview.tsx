@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { get, type Schemas } from "../../api/client";
 import { parseJson } from "../../api/json";
+import { may } from "../../api/rights";
 import { total } from "../../api/metrics";
 import { Chart } from "../../ui/chart";
 import { bytes, compact, count, latency } from "../../ui/format";
@@ -23,6 +24,7 @@ async function readiness(signal: AbortSignal): Promise<Readiness> {
 export function Overview(): JSX.Element {
   const ready = useLoad("readiness", readiness, 5000);
   const topics = useLoad("topics", (signal) => get("/v1/topics", { query: { page_size: 1000 }, signal }), 5000);
+  const disks = useLoad("directories", async (signal) => (may("admin", "*") ? get("/v1/directories", { signal }) : undefined), 15_000);
   const { points, last } = history.value;
   const latest = points.at(-1);
   const list = topics.data?.topics ?? [];
@@ -48,6 +50,15 @@ export function Overview(): JSX.Element {
               {latest ? count(latest.readers) : "–"}
             </Figure>
           </>
+        )}
+        {disks.data?.directories.map(
+          ({ path, free_bytes, total_bytes }) =>
+            free_bytes !== null &&
+            total_bytes !== null && (
+              <Figure key={path} name="Disk, free" note={`of ${bytes(total_bytes)} at ${path}`}>
+                <Bytes of={free_bytes} />
+              </Figure>
+            ),
         )}
       </dl>
       {topics.data && list.length === 0 ? (

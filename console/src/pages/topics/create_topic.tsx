@@ -6,16 +6,8 @@ import { Dialog } from "../../ui/dialog";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
 import { go, href } from "../../ui/router";
-import { CONFIG_KEYS, FIRST_KEYS, parsed, readable } from "./config_keys";
+import { choicesOf, FIRST_KEYS, parsed, readable, useConfigKeys, type ConfigKey } from "./config_keys";
 
-const DEFAULTS: Record<string, string> = {
-  "cleanup.policy": "delete",
-  "retention.ms": "604800000",
-  "retention.bytes": "-1",
-  "segment.bytes": "1073741824",
-  "compression.type": "producer",
-  "max.message.bytes": "1048588",
-};
 const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 
 /** Why a name is no topic's name in Kafka; empty if it is one. */
@@ -31,6 +23,7 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
   const [config, configure] = useState<Record<string, string>>({});
   const [problem, fail] = useState<Problem | undefined>();
   const [isBusy, busy] = useState(false);
+  const known = useConfigKeys();
   const fault = name && nameFault(name);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
@@ -64,9 +57,10 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
           </Field>
         </div>
         <div class="fields">
-          {FIRST_KEYS.map((key) => (
-            <ConfigField key={key} name={key} value={config[key] ?? ""} standard={DEFAULTS[key] ?? ""} onChange={(value) => configure({ ...config, [key]: value })} />
-          ))}
+          {FIRST_KEYS.map((key) => {
+            const one = known?.get(key);
+            return one && <ConfigField key={key} known={one} value={config[key] ?? ""} onChange={(value) => configure({ ...config, [key]: value })} />;
+          })}
         </div>
         <div class="actions">
           <button type="submit" class="primary" disabled={isBusy || !name || Boolean(fault)}>
@@ -78,21 +72,22 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
   );
 }
 
-export function ConfigField(props: { name: string; value: string; standard: string; onChange: (value: string) => void }): JSX.Element {
-  const { name, value, standard, onChange } = props;
-  const key = CONFIG_KEYS[name];
+function ConfigField({ known, value, onChange }: { known: ConfigKey; value: string; onChange: (value: string) => void }): JSX.Element {
+  const { name, description } = known;
+  const standard = known.default;
+  const choices = choicesOf(known);
   const said = readable(name, parsed(name, value || standard));
   return (
-    <Field label={name} hint={key?.meaning}>
+    <Field label={name} hint={description}>
       {(id) =>
-        key?.choices ? (
+        choices.length ? (
           <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
             <option value="">{standard} (default)</option>
-            {key.choices.filter((one) => one !== standard).map((one) => (
-              <option key={one} value={one}>
-                {one}
-              </option>
-            ))}
+            {choices
+              .filter((one) => one !== standard)
+              .map((one) => (
+                <option key={one}>{one}</option>
+              ))}
           </select>
         ) : (
           <span class="with-unit">

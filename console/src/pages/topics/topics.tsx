@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
+import { may } from "../../api/rights";
 import { compact, count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure } from "../../ui/parts";
@@ -50,9 +51,11 @@ export function Topics(): JSX.Element {
     <>
       <div class="page-head">
         <h1>Topics</h1>
-        <button type="button" class="primary" onClick={() => create(true)}>
-          Create topic
-        </button>
+        {may("admin") && (
+          <button type="button" class="primary" onClick={() => create(true)}>
+            Create topic
+          </button>
+        )}
       </div>
       <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} onRetry={list.again} />
       {isFresh && <FirstRecord />}
