@@ -30,14 +30,12 @@ from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.store.port import Partition
-from app.wire.body_receiver import DIRECT_BYTES, buffer_bytes, lengthen
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
 from engine.errors import EngineError, Overloaded
 from engine.guard import WouldBlock
-from engine.types import Buffer
 
 _ODD: Final = frozenset(
     {
@@ -166,8 +164,6 @@ class HotAppend(HotRequest):
         "_body",
         "_has_body",
         "_pace",
-        "_received_bytes",
-        "_size_bytes",
         "_timer",
     )
 
@@ -186,8 +182,6 @@ class HotAppend(HotRequest):
         """Answer errors in the headers before the body arrives."""
         super().__init__(lane, connection, exchange, cached.asked)
         self._body: Body = b""
-        self._received_bytes = 0
-        self._size_bytes = 0
         self._pace: Pace | None = None
         """None until the first bytes have arrived and more are expected."""
         self._has_body = False
@@ -198,55 +192,20 @@ class HotAppend(HotRequest):
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
-    def expect(self, size_bytes: int, first: Buffer) -> None:
-        """Begin to receive a body of this size, with its first bytes."""
-        self._size_bytes = size_bytes
-        if self._hold(room_bytes := buffer_bytes(size_bytes, len(first))):
-            self._body = body = bytearray(room_bytes)
-            body[: len(first)] = first
-        self.came(len(first))
-        self.expect_rest()
-
-    def room(self, rest_bytes: int) -> memoryview:
-        """Return a buffer for the next bytes of the body; `came` counts them."""
-        if not self._has_body and self._received_bytes == len(self._body):
-            self._grow()
-        if self._has_body:  # the request was refused: discard them
-            return memoryview(bytearray(min(rest_bytes, DIRECT_BYTES)))
-        return memoryview(self._body)[self._received_bytes :]
-
-    def _grow(self) -> None:
-        """Grow the full buffer, counting the bytes first."""
-        body = self._body
-        assert isinstance(body, bytearray), "the body is expected"
-        room_bytes = buffer_bytes(self._size_bytes, len(body))
-        if self._hold(room_bytes - len(body)):
-            lengthen(body, room_bytes)
-
-    def _hold(self, size_bytes: int) -> bool:
-        """Count bytes before they are held; return False if a limit is exceeded."""
-        if not self._has_body:
-            try:
-                self._exchange.ticket.hold_body(size_bytes)
-            except Overloaded as error:
-                self._refuse(error)
-        return not self._has_body
-
-    def came(self, size_bytes: int) -> None:
-        """Count received bytes of the body, unless the request was refused."""
+    def take(self, piece: bytes) -> None:
+        """Count a piece of the body before it is held, unless the request was refused."""
         if self._has_body:
             return
-        self._received_bytes += size_bytes
-        if self._exchange.caller.meter is not None:
-            self._exchange.caller.received(size_bytes)
+        exchange, size_bytes = self._exchange, len(piece)
+        try:
+            exchange.ticket.hold_body(size_bytes)
+        except Overloaded as error:
+            self._refuse(error)
+            return
+        if exchange.caller.meter is not None:
+            exchange.caller.received(size_bytes)
         if self._pace is not None:
             self._pace.came(size_bytes, self._connection.loop.time())
-
-    def take(self, piece: bytes) -> None:
-        size_bytes = len(piece)
-        if not self._hold(size_bytes):
-            return
-        self.came(size_bytes)
         if not self._body:
             self._body = piece
             return

@@ -25,10 +25,9 @@ from app.http.request_checks import (
     without_upgrade,
 )
 from app.operations.read.slow_clients import CUT_OFF, SEND_NOW
-from app.wire.body_receiver import DIRECT_BYTES, BodyReceiver
 from app.wire.coalescing_transport import CoalescingTransport
 from app.wire.connections import CountedProtocol, counted
-from app.wire.hot_appends import HotAppend, HotLane
+from app.wire.hot_appends import HotLane
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRequest
 from engine.errors import Overloaded
@@ -135,43 +134,28 @@ class Protocol(CountedProtocol):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
     def _take_cached(self, data: bytes) -> bool:
-        """Run a request whose head is cached; False if it is not such a request.
+        """Run a whole request whose head is cached; False if it is not such a request.
 
-        Its body is complete, or the rest is received without a copy. The parser is not involved: it
-        stays between two requests.
+        The parser is not involved: it stays between two requests.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
         cached = self._hot_lane.cached_heads.get(data[:body_start])
-        if cached is None:
-            return False
-        rest_bytes = cached.body_bytes - (len(data) - body_start)
-        if rest_bytes and (rest_bytes < DIRECT_BYTES or self.scheme != "http"):
+        if cached is None or cached.body_bytes != len(data) - body_start:
             return False
         self.on_message_begin()
         self.url, self.headers = cached.url, cached.headers
         self.scope["headers"] = cached.headers
         hot = self._hot_lane.admit(self, cached)
-        if hot is None or (rest_bytes and not isinstance(hot, HotAppend)):
-            return False  # the parser starts again: for FastAPI, or to discard a body
+        if hot is None:
+            return False  # the parser starts again, for FastAPI
         self._head_bytes = 0
         if self._deadline is not None:
             self._set_deadline(None)
         self._hot = hot
         self.cycle = cast("RequestResponseCycle", hot)
-        if not rest_bytes:
-            hot.take(data[body_start:])
-            hot.finish()
-            return True
-        self._has_head = True
-        assert isinstance(hot, HotAppend), "nothing else has a body"
-        hot.expect(cached.body_bytes, memoryview(data)[body_start:])
-        self.transport.set_protocol(BodyReceiver(self, hot, rest_bytes))
+        hot.take(data[body_start:])
+        hot.finish()
         return True
-
-    def body_is_whole(self) -> None:
-        """Take the transport back from the body receiver, and continue after the body."""
-        self.transport.set_protocol(self)
-        self.on_message_complete()
 
     def _look_at_rest(self, size_bytes: int, *, has_begun: bool) -> None:
         """Arm the timeouts for bytes that have not arrived; `has_begun`: a head was completed."""

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from app.operations.service import Service
-from app.wire.hot_operations import HotOperation, HotOperations
 from engine.records.header import Codec
 from tests.support.builders import new_batch
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, local, log_of, open_service
+from tests.support.service import (
+    BATCHES,
+    OFFSETS,
+    RAW,
+    RECORDS,
+    local,
+    log_of,
+    open_service,
+)
 from tests.support.time import ManualClock
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -319,24 +326,6 @@ async def test_what_asks_for_more_is_left_to_the_other_lane(
     connection.send(request("POST", RECORDS, ONE, header))
     assert connection.has_tasks
     await connection.answer()
-
-
-async def test_a_url_that_is_not_hot_is_parsed_once(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither way in asks again what the other one has found out."""
-    lines: list[bytes] = []
-
-    class Counting(HotOperations):
-        def __missing__(self, line: bytes) -> HotOperation | None:
-            lines.append(line)
-            return super().__missing__(line)
-
-    connection = Listener(service).connect()
-    monkeypatch.setattr(connection.protocol._hot_lane, "operations", Counting())  # noqa: SLF001 - counted
-    connection.send(request("GET", "/v1/topics"))
-    assert (await connection.answer()).status == 200
-    assert lines == [b"GET /v1/topics"]
 
 
 async def test_a_body_too_large_for_the_loop_is_appended_by_a_worker(service: Service) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from app.operations.service import Service
 from app.wire import hot_appends as hot_lane
+from app.wire.hot_operations import HotOperation, HotOperations
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
 from tests.support.service import BATCHES, RECORDS, local, log_of, open_service
@@ -274,3 +275,21 @@ async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
     local(service).runtime.committer.wake()
     assert (await connection.answer()).status == 201
     assert protocol.timeout_keep_alive_task is not None
+
+
+async def test_a_url_that_is_not_hot_is_parsed_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither way in asks again what the other one has found out."""
+    lines: list[bytes] = []
+
+    class Counting(HotOperations):
+        def __missing__(self, line: bytes) -> HotOperation | None:
+            lines.append(line)
+            return super().__missing__(line)
+
+    connection = Listener(service).connect()
+    monkeypatch.setattr(connection.protocol._hot_lane, "operations", Counting())  # noqa: SLF001 - counted
+    connection.send(request("GET", "/v1/topics"))
+    assert (await connection.answer()).status == 200
+    assert lines == [b"GET /v1/topics"]

@@ -31,8 +31,6 @@ class Wire(asyncio.Transport):
         self.is_aborted = False
         self.unsent_bytes = 0
         """What the client has not taken; the test decides."""
-        self.receiver: asyncio.BaseProtocol | None = None
-        """Who takes what arrives, if it is not the protocol that the connection began with."""
         self._is_closing = False
         self._written = asyncio.Event()
 
@@ -42,9 +40,6 @@ class Wire(asyncio.Transport):
 
     def can_write_eof(self) -> bool:
         return False
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.receiver = protocol
 
     def get_write_buffer_size(self) -> int:
         self._written.set()  # whoever looks is waited for as a write is
@@ -92,16 +87,8 @@ class Connection:
         return bool(self.protocol.tasks)
 
     def send(self, data: bytes) -> None:
-        """Let bytes arrive: as one read of the socket, or as many as their receiver wants."""
-        while data and isinstance(receiver := self.wire.receiver, asyncio.BufferedProtocol):
-            room = memoryview(receiver.get_buffer(len(data)))[: len(data)]
-            room[:] = data[: len(room)]
-            data = data[len(room) :]
-            size_bytes = len(room)
-            del room  # as a transport lets go of it
-            receiver.buffer_updated(size_bytes)
-        if data:
-            self.protocol.data_received(data)
+        """Let bytes arrive, as one read of the socket."""
+        self.protocol.data_received(data)
 
     async def ask(self, data: bytes) -> Reply:
         """Let a request arrive, and return its answer."""
