@@ -15,6 +15,7 @@ from app.client.connection import Connection, JsonObject, Request, topic_path
 from bench.appends import ndjson, raw, single
 from bench.figures import Figure
 from bench.follow import follow
+from bench.ingest import ingest
 from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
@@ -114,6 +115,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "single": single,
     "ndjson": ndjson,
     "raw": raw,
+    "ingest": ingest,
     "reads": reads,
     "waiting": waiting,
     "start": start,

@@ -9,13 +9,14 @@ need a task: `app.wire.hot_tasks`. Everything calls the same functions of `app.o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.codecs.calls import AppendCall
+from app.codecs.calls import AppendCall, IngestCall
 from app.http.answers import App, Body, Scope
 from app.http.problems import (
     CrossSiteRequest,
@@ -25,9 +26,10 @@ from app.http.problems import (
 )
 from app.http.request_checks import TRACE
 from app.limits.body_pace import Pace
-from app.operations.append.append import Append, AppendOptions, BatchesAppend, RecordsAppend
+from app.operations.append.append import Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
+from app.operations.ingest.ingest import ingest_append
 from app.operations.service import Service
 from app.store.port import Partition
 from app.wire.hot_operations import HotOperation
@@ -67,10 +69,8 @@ class CachedHead(NamedTuple):
     fields: Mapping[bytes, bytes]
     body_bytes: int
     asked: HotOperation
-    call: AppendCall
-    append: type[Append]
-    options: AppendOptions | None
-    """None for a refused head: the refusal is computed each time."""
+    append: Callable[[Service, Partition], Append]
+    """Makes the append; raises for a refused head."""
 
 
 class HotLane(Lane):
@@ -93,7 +93,7 @@ class HotLane(Lane):
         The connection has no other open request. `head` may be exactly the bytes given to the
         parser; then the result is cached for the next time.
         """
-        if not isinstance(asked.call, AppendCall):
+        if not isinstance(asked.call, AppendCall | IngestCall):
             return self._reads.enter(connection, asked)
         cached = self._understand(connection, asked, asked.call)
         if cached is None:
@@ -129,7 +129,7 @@ class HotLane(Lane):
         return HotAppend(self, connection, cached, *admitted)
 
     def _understand(
-        self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall
+        self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall | IngestCall
     ) -> CachedHead | None:
         """Return the meaning of the head that the parser has just completed."""
         url, headers, parser = connection.url, connection.headers, connection.parser
@@ -144,11 +144,8 @@ class HotLane(Lane):
         body_bytes = int(length)
         if body_bytes > self.service.settings.max_request_bytes:
             return None
-        options = None
-        append = RecordsAppend if asked.operation == "appendRecords" else BatchesAppend
-        with suppress(ServiceError):
-            options = append.options_of(fields, call)
-        return CachedHead(url, headers, fields, body_bytes, asked, call, append, options)
+        append = _maker_of(asked.operation, fields, call)
+        return CachedHead(url, headers, fields, body_bytes, asked, append)
 
     def _remember(self, head: bytes, cached: CachedHead) -> None:
         if len(self.cached_heads) >= MAX_CACHED_HEADS:
@@ -187,8 +184,7 @@ class HotAppend(HotRequest):
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
         try:
-            options = cached.options or cached.append.options_of(cached.fields, cached.call)
-            self._append = cached.append(lane.service, partition, options)
+            self._append = cached.append(lane.service, partition)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -300,6 +296,29 @@ class HotAppend(HotRequest):
             return
         status, head, body = self._append.receipt()
         self._send(status, head, body)
+
+
+def _maker_of(
+    operation: str, fields: Mapping[bytes, bytes], call: AppendCall | IngestCall
+) -> Callable[[Service, Partition], Append]:
+    """Return what makes an append with this head."""
+    if isinstance(call, IngestCall):  # its profile may change
+        return partial(ingest_append, head=fields, call=call)
+    kind = RecordsAppend if operation == "appendRecords" else BatchesAppend
+    with suppress(ServiceError):
+        return partial(kind, options=kind.options_of(fields, call))
+    return partial(_refused, kind, fields, call)
+
+
+def _refused(
+    kind: type[Append],
+    fields: Mapping[bytes, bytes],
+    call: AppendCall,
+    service: Service,
+    partition: Partition,
+) -> Append:
+    """Raise the refusal of a head: each request has an error of its own."""
+    return kind(service, partition, kind.options_of(fields, call))
 
 
 def _is_whole(head: bytes, cached: CachedHead) -> bool:

@@ -1,25 +1,33 @@
-"""Which requests are hot: appends, reads, tails and offsets of one partition, by method and URL.
+"""Which requests are hot: ingest; appends, reads, tails and offsets of one partition.
 
-Only what clients usually send is recognized. FastAPI explains every other URL, malformed or merely
-unusual.
+They are recognized by method and URL, in the form that clients usually send. FastAPI explains every
+other URL, malformed or merely unusual.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
-from app.codecs.calls import FAST_APPEND_CALLS, PARTITION, AppendCall, ReadCall, fast_read_call
+from app.codecs.calls import (
+    FAST_APPEND_CALLS,
+    FAST_INGEST_CALLS,
+    PARTITION,
+    AppendCall,
+    IngestCall,
+    ReadCall,
+    fast_read_call,
+)
 from engine.fs.names import MAX_TOPIC_LENGTH
 
 MAX_URLS: Final = 4_096
 """The number of cached request lines."""
 
 _PATH: Final = re.compile(
-    rf"/v1/topics/([a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})/partitions/"
-    f"({PARTITION.pattern})"
-    r"/(records|batches|offsets|tail)"
+    rf"/v1/topics/([a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
+    rf"/(?:partitions/({PARTITION.pattern})/(records|batches|offsets|tail)|ingest)"
 )
 """The spelling that `Link` and `Location` use. A name that no topic has would only take memory."""
 
@@ -33,7 +41,8 @@ class HotOperation(NamedTuple):
     path: str
     topic: str
     partition: int
-    call: AppendCall | ReadCall | None
+    """The first for ingest, which chooses one later."""
+    call: AppendCall | IngestCall | ReadCall | None
     """The parameters; None for `getOffsets`, which has none."""
 
 
@@ -59,29 +68,34 @@ def _parsed(method: str, url: bytes) -> HotOperation | None:
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    topic, partition, kind = match[1], int(match[2]), match[3]
+    topic, partition, kind = match[1], int(match[2] or 0), match[3] or "ingest"
     operation = _OPERATIONS.get((method, kind))
     if operation is None:
         return None
-    call: AppendCall | ReadCall | None = None
+    call: AppendCall | IngestCall | ReadCall | None = None
     if kind == "offsets":
         if query:
             return None
     else:
-        parse = FAST_APPEND_CALLS.get if method == "POST" else _reads_of(kind)
-        call = parse(query)
+        call = _parser_of(method, kind)(query)
         if call is None:
             return None
     return HotOperation(operation, method, path, topic, partition, call)
 
 
-def _reads_of(kind: str) -> Callable[[bytes], ReadCall | None]:
-    return lambda query: fast_read_call(kind, query)
+def _parser_of(
+    method: str, kind: str
+) -> Callable[[bytes], AppendCall | IngestCall | ReadCall | None]:
+    """Return what parses a usual query string."""
+    if kind == "ingest":
+        return FAST_INGEST_CALLS.get
+    return FAST_APPEND_CALLS.get if method == "POST" else partial(fast_read_call, kind)
 
 
 _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("POST", "records"): "appendRecords",
     ("POST", "batches"): "appendBatches",
+    ("POST", "ingest"): "ingest",
     ("GET", "records"): "readRecords",
     ("GET", "batches"): "readBatches",
     ("GET", "offsets"): "getOffsets",

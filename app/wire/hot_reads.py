@@ -12,7 +12,7 @@ from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.codecs.calls import AppendCall, ReadCall
+from app.codecs.calls import AppendCall, IngestCall, ReadCall
 from app.http.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
@@ -85,7 +85,7 @@ class HotRead(HotRequest):
     ) -> None:
         super().__init__(lane, connection, exchange, asked)
         self._partition = partition
-        assert not isinstance(asked.call, AppendCall), "a read"
+        assert not isinstance(asked.call, AppendCall | IngestCall), "a read"
         self._call = asked.call
         self._media_type = b""
         self._wait_until = 0.0

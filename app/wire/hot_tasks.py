@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
+from app.codecs.calls import IngestCall
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
 from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import trace_of
 from app.operations.append.append import append_batches, append_records
 from app.operations.exchange import Exchange, holder_of
+from app.operations.ingest.ingest import ingest
 from app.operations.read.content_coding import coded
 from app.operations.read.offsets import get_offsets
 from app.operations.read.read import read_batches, read_records
@@ -110,6 +112,10 @@ async def _stream(session: TailSession, exchange: Exchange, scope: Scope, send: 
     await session.run(scope, send, trace, scope.get("extensions", {}).get(SEND_NOW))
 
 
+async def _ingest(exchange: Exchange, partition: Partition, call: IngestCall) -> Answer:
+    return await ingest(exchange, partition.topic, call)
+
+
 async def _get_offsets(_exchange: Exchange, partition: Partition, _call: object) -> Answer:
     return get_offsets(partition)
 
@@ -117,6 +123,7 @@ async def _get_offsets(_exchange: Exchange, partition: Partition, _call: object)
 _RUNS: Final[Mapping[str, _Run]] = {
     "appendRecords": append_records,
     "appendBatches": append_batches,
+    "ingest": _ingest,
     "readRecords": read_records,
     "readBatches": read_batches,
     "getOffsets": _get_offsets,

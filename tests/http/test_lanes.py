@@ -32,6 +32,8 @@ from tests.support.wire import wired
 
 pytestmark = pytest.mark.anyio
 
+INGEST = "/v1/topics/events/ingest"
+EVENT = {"ce-specversion": "1.0", "ce-id": "7", "ce-source": "/%C3%A9", "ce-type": '"a b"'}
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 JSON = {"content-type": "application/json"}
 PRODUCER = {"producer-id": "7", "producer-epoch": "0", "producer-sequence": "0"}
@@ -93,6 +95,29 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("GET", f"{BATCHES}?encoding=json", {}, b""),
     ("GET", f"{BATCHES}?offsets=string", {}, b""),
     ("GET", f"{BATCHES}?offset=3&max_bytes=0&explain=1", {}, b""),
+    ("POST", INGEST, JSON, b'{"a" : 1}'),
+    ("POST", INGEST, {}, b"x"),
+    ("POST", INGEST, JSON, b"{"),
+    ("POST", INGEST, JSON, b""),
+    ("POST", INGEST, NDJSON, b"1\n2\n"),
+    ("POST", INGEST, NDJSON, b"1\n{\n"),
+    ("POST", f"{INGEST}?split=array", JSON, b"[1,2]"),
+    ("POST", f"{INGEST}?split=array", JSON, b"1"),
+    ("POST", f"{INGEST}?split=lines", {"content-type": "text/plain"}, b"a\nb"),
+    ("POST", f"{INGEST}?split=words", JSON, b"1"),
+    ("POST", f"{INGEST}?split=lines&split=none", JSON, b"1"),
+    ("POST", f"{INGEST}?acks=1", JSON, b"1"),
+    ("POST", INGEST, JSON | EVENT, b"1"),
+    ("POST", INGEST, JSON | EVENT | {"ce-id": ""}, b"1"),
+    ("POST", INGEST, JSON | EVENT | {"ce-source": "%ff"}, b"1"),
+    ("POST", INGEST, JSON | {"if-match": "what"}, b"1"),
+    ("POST", INGEST, JSON | PRODUCER, b"1"),
+    ("POST", INGEST, JSON | {"content-digest": "sha-256=:AAAA:"}, b"1"),
+    ("POST", INGEST, JSON | {"content-encoding": "br"}, b"1"),
+    ("GET", INGEST, {}, b""),
+    ("PUT", INGEST, JSON, b"1"),
+    ("POST", "/v1/topics/other/ingest", JSON, b"1"),
+    ("GET", f"{RECORDS}?encoding=utf8", {}, b""),
     ("GET", OFFSETS, {}, b""),
     ("GET", f"{OFFSETS}?timestamp=latest", {}, b""),
     ("POST", OFFSETS, {}, b""),

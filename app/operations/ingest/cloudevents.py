@@ -4,6 +4,9 @@ An event keeps the bytes it was sent with. In binary mode those are its data, an
 theirs; in structured mode they are the whole event, and `content-type` is that of the event format.
 In both its attributes are the record's headers `ce_…`, and `partitionkey` is its key. The binding
 has no batches: each event of one becomes a record in structured mode.
+
+An event needs the attributes that the specification requires. Others that break it, by their names
+or because they are objects, stay in the bytes of the event and become no headers.
 """
 
 from __future__ import annotations
@@ -48,7 +51,6 @@ _ABSENT: Final = Raw()
 _QUOTE: Final = ord('"')
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _TEXT: Final = msgspec.json.Decoder(str)
-_NULL: Final = b"null"
 _FLAGS: Final = frozenset({b"true", b"false"})
 _INTEGER: Final = re.compile(rb"-?[0-9]+")
 
@@ -128,31 +130,25 @@ def _attributes_of(event: Buffer) -> tuple[dict[str, bytes], list[_Fault]]:
         reason = f"has {size_bytes} bytes without its data, more than {MAX_ATTRIBUTES_BYTES}"
         return {}, [("event", reason)]
     attributes: dict[str, bytes] = {}
-    faults: list[_Fault] = []
-    for name, raw in _MEMBERS.decode(event).items():
-        if name in {"data", "data_base64"}:
+    for member, raw in _MEMBERS.decode(event).items():
+        name, value = member.lower(), bytes(raw)  # Debezium has capitals, which the names may not
+        if name in _DATA or _ATTRIBUTE.fullmatch(name) is None:
             continue
-        value = bytes(raw)
         if value[0] == _QUOTE:
             attributes[name] = _TEXT.decode(raw).encode()
         elif value in _FLAGS or _INTEGER.fullmatch(value):
             attributes[name] = value
-        elif value != _NULL:
-            faults.append((name, "is neither a string, an integer nor a boolean"))
-    return attributes, [*faults, *_faults(attributes)]
+    return attributes, [*_faults(attributes)]
 
 
 def _faults(attributes: Mapping[str, bytes]) -> Iterator[_Fault]:
-    """Yield the name of each attribute that is missing or invalid, and why."""
+    """Yield the name of each attribute that is missing or unknown, and why."""
     for name in REQUIRED:
         if not attributes.get(name):
             yield name, "is missing, and an event needs it"
     version = attributes.get("specversion")
     if version and version not in VERSIONS:
         yield "specversion", f"is {version.decode()!r}; 1.0 and 0.3 are known here"
-    for name in attributes:
-        if _ATTRIBUTE.fullmatch(name) is None:
-            yield name, "is not the name of an attribute: lower-case letters and digits"
 
 
 def _decoded(name: bytes, value: bytes) -> bytes:

@@ -38,16 +38,19 @@ _HEAD: Final = b"content-type: application/json\r\ncache-control: no-store\r\n"
 async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
-    service.topic(topic)
-    plan = checked_plan(exchange.head, call)
-    append = IngestAppend(service, topic, plan)
+    append = ingest_append(service, service.any_partition(topic), exchange.head, call)
     return await complete(append, exchange, await exchange.body())
 
 
-def checked_plan(head: Mapping[bytes, bytes], call: IngestCall) -> Plan:
-    """Return the plan for requests with this head; raises MalformedRequest if there is none."""
+def ingest_append(
+    service: Service, partition: Partition, head: Mapping[bytes, bytes], call: IngestCall
+) -> IngestAppend:
+    """Return the append of a request to the topic of this partition, or of another one of it.
+
+    Raises MalformedRequest for headers that make no sense.
+    """
     ensure_unconditional(head)
-    return plan_of(head, call.split, DEFAULT_PROFILE)
+    return IngestAppend(service, partition, plan_of(head, call.split, DEFAULT_PROFILE))
 
 
 class _Written(NamedTuple):
@@ -71,8 +74,10 @@ class IngestAppend(RecordsAppend):
 
     __slots__ = ("_default", "_partitions", "_parts", "_plan", "_written")
 
-    def __init__(self, service: Service, topic: str, plan: Plan) -> None:
-        super().__init__(service, service.any_partition(topic), _OPTIONS)
+    def __init__(self, service: Service, partition: Partition, plan: Plan) -> None:
+        """`partition` is any one of the topic."""
+        super().__init__(service, partition, _OPTIONS)
+        topic = partition.topic
         self._plan = plan
         self._partitions = partitions = service.topic(topic).partitions
         self._default = (
