@@ -143,14 +143,16 @@ class Settings(BaseSettings):
     min_stream_bytes_per_second: Positive = 1
     """Slowest `stream=true` body: one line a minute is enough, one byte is not."""
 
-    max_idempotency_keys: Positive = 50_000
-    """Answers stored for repetitions with an Idempotency-Key; beyond it the oldest is removed."""
+    max_deliveries: Positive = 1_000_000
+    """Delivery ids and idempotency keys remembered, of all topics, 60 bytes each; beyond it the
+    oldest of the topic with the most are forgotten."""
 
-    max_idempotency_bytes: Positive = 32 * MIB
-    """Memory of these answers; beyond it the oldest is removed."""
+    max_delivery_rebuild_bytes: Positive = 16 * 1024 * MIB
+    """Newest bytes of a topic that are read, at the first delivery after a start, to find its
+    delivery ids. Ids in older bytes are forgotten."""
 
-    max_idempotency_age_ms: Positive = 3_600_000
-    """A repetition after this time is a new request."""
+    delivery_rebuild_timeout_ms: Positive = 5_000
+    """Longest wait of a delivery for that; then 503."""
 
     max_connections: Positive = 20_000
     """Open connections, at most half of the files that the process may open; beyond it 503, and

@@ -16,6 +16,7 @@ from typing import Final, Literal, NoReturn
 import msgspec
 from msgspec import Raw
 
+from app.codecs.delivery_headers import RESERVED
 from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
 from app.http.answers import Body
 from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest, malformed_json
@@ -35,6 +36,9 @@ _FEW_BYTES: Final = 1024
 
 EXPIRED: Final = "expired_timestamp"
 
+_RESERVED: Final = (
+    "the service writes this header; leave it out, and send the id of a delivery in Idempotency-Key"
+)
 _BOM: Final = b"\xef\xbb\xbf"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -255,10 +259,13 @@ def _content(field: Raw, encoding: Encoding | None, name: str) -> bytes | None:
 
 
 def _headers(headers: Sequence[HeaderIn]) -> list[tuple[str, bytes | None]]:
-    return [
-        (header.key, _content(header.value, header.encoding, f"headers[{index}]"))
-        for index, header in enumerate(headers)
-    ]
+    made = []
+    for index, header in enumerate(headers):
+        field = f"headers[{index}]"
+        if header.key in RESERVED:
+            raise _Fault(field, "reserved_header", _RESERVED)
+        made.append((header.key, _content(header.value, header.encoding, field)))
+    return made
 
 
 def _text(raw: bytes, field: str) -> bytes:

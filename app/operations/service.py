@@ -12,13 +12,13 @@ from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
-from app.operations.append.idempotency import IdempotencyWindow
+from app.operations.deliveries.deliveries import Deliveries
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.senders import Senders
 from app.operations.ingest.tokens import IngestTokens
 from app.operations.read.read_result import Found
 from app.operations.read.render_memory import RenderMemory
-from app.operations.read.slow_clients import Deliveries
+from app.operations.read.slow_clients import SlowClients
 from app.operations.read.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
@@ -61,12 +61,11 @@ class Service:
         self.tail_pages: Shared[tuple[Hashable, int, int, ReadCall], Page] = Shared()
         self.tail_look: Look | None = None
         """Pages that tails have read in the current turn of the loop."""
-        self.deliveries = Deliveries(stall_timeout_ms=settings.tail_stall_timeout_ms)
+        self.slow_clients = SlowClients(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.workers = Workers(settings)
         self.append_memory = RenderMemory(settings)
         """Of its own, so that slow reads do not stop appends."""
         self.render_memory = RenderMemory(settings)
-        self.idempotency = IdempotencyWindow(settings, self.clock)
         self.changing_topics = asyncio.Lock()
         """Held from reading a topic's ETag to the change that depends on it."""
         self.stopping = asyncio.Event()
@@ -92,6 +91,13 @@ class Service:
             tokens=self.ingest_tokens,
             security=self.security,
             clock=self.clock,
+        )
+        self.deliveries = Deliveries(
+            settings,
+            self.clock,
+            partitions=self,
+            profile_of=self.profiles.of,
+            run=self.workers.read,
         )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""
@@ -128,13 +134,14 @@ class Service:
         """Refuse new requests, answer long polls and end tails; running requests finish."""
         self.admission.phase = Phase.DRAINING
         self.tail.wake_all()
-        self.deliveries.hurry()
+        self.slow_clients.hurry()
         self.stopping.set()
 
     async def close(self) -> None:
         """Drain, close the store, and end all threads."""
         self.drain()
         await self.security.close()
+        self.deliveries.close()
         await self.store.close()
         self.workers.close()
         if self._tracing is not None:
@@ -202,6 +209,7 @@ class Service:
     def forget(self, topic: str) -> None:
         """Clear the caches of a deleted topic, and notify its waiters."""
         self._sticky.pop(topic, None)
+        self.deliveries.forget(topic)
         gone = [key for key in self._partitions if key[0] == topic]
         for partition in [self._partitions.pop(key) for key in gone]:
             partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
@@ -221,7 +229,10 @@ class Service:
         gauge("in_flight_answer_bytes", "Bytes of answers held", lambda: admission.answer_bytes)
         gauge("waiting_readers", "Waiting long polls", lambda: admission.waiting_readers)
         gauge("tail_clients", "Clients that tail a partition", lambda: admission.tails)
-        gauge("slow_tails", "Tails whose clients receive nothing", lambda: self.deliveries.slow)
-        window = self.idempotency
-        gauge("idempotency_keys", "Answers kept for repetitions", lambda: window.kept_count)
-        gauge("idempotency_bytes", "Memory of those answers", lambda: window.kept_bytes)
+        gauge("slow_tails", "Tails whose clients receive nothing", lambda: self.slow_clients.slow)
+        deliveries = self.deliveries
+        gauge("deliveries_remembered", "Delivery ids in memory", lambda: deliveries.remembered)
+        gauge("deliveries_bytes", "Memory of those ids", lambda: deliveries.size_bytes)
+        counter = self.telemetry.counter
+        counter("deliveries_repeated", "Repetitions of deliveries", lambda: deliveries.repeated)
+        counter("deliveries_evicted", "Ids forgotten early", lambda: deliveries.evicted)

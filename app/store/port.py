@@ -221,6 +221,14 @@ class Partition(ABC):
         """
 
     @abstractmethod
+    async def offset_appended_since(self, time_ms: int) -> int:
+        """Return an offset below which everything was appended before a time, by the clock here.
+
+        It need not be the greatest such offset. The times of records do not matter: clients choose
+        them.
+        """
+
+    @abstractmethod
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         """Return the record with the greatest time; raises as `offset_for_time`."""
 

@@ -70,6 +70,7 @@ class Telemetry:
         self._uncleanable: dict[str, tuple[int, int]] = {}
         self._recovering: Counter[TopicPartition] = Counter()
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._counters: dict[str, tuple[str, Callable[[], float]]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -80,6 +81,10 @@ class Telemetry:
     def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Read this value at each scrape."""
         self._gauges[name] = (documentation, value)
+
+    def counter(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+        """Read this value, which only grows, at each scrape."""
+        self._counters[name] = (documentation, value)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""
@@ -193,6 +198,8 @@ class Telemetry:
         yield from self._collect_cleaner()
         for name, (documentation, value) in self._gauges.items():
             yield GaugeMetricFamily(f"tidelog_{name}", documentation, value=value())
+        for name, (documentation, value) in self._counters.items():
+            yield CounterMetricFamily(f"tidelog_{name}", documentation, value=value())
 
     def _collect_requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

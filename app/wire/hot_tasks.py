@@ -14,7 +14,7 @@ from app.codecs.calls import IngestCall
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
 from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import trace_of
-from app.operations.append.append import append_batches, append_records
+from app.operations.append.append_partition import append_batches, append_records
 from app.operations.exchange import Exchange, holder_of
 from app.operations.ingest.ingest import ingest
 from app.operations.read.content_coding import coded

@@ -1,15 +1,14 @@
-"""Idempotency-Key on appends: protocol rules I1 to I5."""
+"""Idempotency-Key on appends: protocol rules I1 to I6."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.operations.append.idempotency import INLINE_BYTES
+from app.operations.deliveries.idempotency_key import INLINE_BYTES
 from tests.support.builders import new_batch
 from tests.support.credentials import bearer, create_key
 from tests.support.service import (
@@ -24,7 +23,6 @@ from tests.support.service import (
     open_service,
     running,
 )
-from tests.support.time import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -44,10 +42,11 @@ async def post(
     return await api.client.post(path, content=body, headers=sent)
 
 
-def told(answer: httpx.Response) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Everything of an answer but the mark of a repetition."""
-    headers = [pair for pair in answer.headers.raw if pair[0] != b"idempotency-replayed"]
-    return answer.status_code, headers, answer.content
+def written(answer: httpx.Response) -> list[tuple[object, ...]]:
+    """What a receipt says was written: of one partition, or of several."""
+    body = answer.json()
+    names = ("partition", "base_offset", "last_offset", "count", "timestamp")
+    return [tuple(part[name] for name in names) for part in body.get("partitions", [body])]
 
 
 def end_of(api: Api) -> int:
@@ -62,26 +61,41 @@ def end_of(api: Api) -> int:
         (f"{RECORDS}?acks=0", {}, ONE),
         (RECORDS, {}, b'{"value":"%b"}' % (b"x" * INLINE_BYTES)),
         (RECORDS, {"content-type": "application/json"}, b'{"records":[{"value":1}]}'),
-        (BATCHES, RAW, bytes(new_batch(1))),
+        (RECORDS, {}, b'{"value":1,"timestamp":1795219400000}\n{"value":2}'),
         (TOPIC, {}, ONE),
+        (f"{TOPIC}?acks=1", {}, b'{"value":1}\n{"key":"a","value":2}'),
     ],
 )
-async def test_a_repetition_gets_the_first_answer(
-    api: Api, path: str, headers: dict[str, str], body: bytes
+async def test_a_repetition_gets_the_first_offsets(
+    tmp_path: Path, path: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """Status, headers and body are those of the first time, marked; nothing is written again.
+    """200 with the offsets of the first time, marked; nothing is written again (I1).
 
-    As (I1) says.
+    After a restart too.
     """
-    first = await post(api, path, body, headers=NDJSON | headers)
-    assert first.status_code in {201, 202}
-    assert "idempotency-replayed" not in first.headers
-    await api.append("between")
-    for _ in range(2):
-        again = await post(api, path, body, headers=NDJSON | headers)
-        assert again.headers["idempotency-replayed"] == "true"
-        assert told(again) == told(first)
-    assert end_of(api) == 2
+    async with running(tmp_path) as api:
+        await api.create()
+        first = await post(api, path, body, headers=NDJSON | headers)
+        assert first.status_code in {201, 202}
+        assert "idempotency-replayed" not in first.headers
+        await api.append("between")
+        end = end_of(api)
+        for _ in range(2):
+            await assert_repeated(api, first, path, body, headers)
+        assert end_of(api) == end
+    async with running(tmp_path) as api:
+        await assert_repeated(api, first, path, body, headers)
+        assert end_of(api) == end
+
+
+async def assert_repeated(
+    api: Api, first: httpx.Response, path: str, body: bytes, headers: Mapping[str, str]
+) -> None:
+    again = await post(api, path, body, headers={**NDJSON, **headers})
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (200, "true")
+    assert written(again) == written(first)
+    parts = again.json().get("partitions", [again.json()])
+    assert all(part["duplicate"] for part in parts)
 
 
 async def test_each_key_is_a_request_of_its_own(api: Api) -> None:
@@ -100,41 +114,101 @@ async def test_each_key_is_a_request_of_its_own(api: Api) -> None:
         (RECORDS, {"expected-offset": "1"}, ONE),
         (f"{RECORDS}?acks=1", {}, ONE),
         (TOPIC, {}, ONE),
-        ("/v1/topics/other/partitions/0/records", {}, ONE),
+        ("/v1/topics/events/partitions/1/records", {}, ONE),
     ],
 )
 async def test_another_request_under_the_key_is_refused(
-    api: Api, path: str, headers: dict[str, str], body: bytes
+    tmp_path: Path, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     """Path, parameters, conditions, type and body all count: 422, and nothing is written (I2)."""
-    await api.create("other")
-    await post(api)
-    refused = await post(api, path, body, headers=NDJSON | headers)
+    async with running(tmp_path) as api:
+        await api.create(partitions=2)
+        await post(api)
+        await assert_refused(api, path, headers, body)
+    async with running(tmp_path) as api:
+        await assert_refused(api, path, headers, body)
+
+
+async def assert_refused(api: Api, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    refused = await post(api, path, body, headers={**NDJSON, **headers})
     problem = refused.json()
     assert (refused.status_code, problem["code"]) == (422, "idempotency_key_reused")
     assert (problem["retryable"], problem["side_effects"]) == (False, "none")
-    assert (end_of(api), api.log("other").watermarks.log_end_offset) == (1, 0)
+    assert (end_of(api), api.log(partition=1).watermarks.log_end_offset) == (1, 0)
 
 
 @pytest.mark.parametrize("path", [RECORDS, TOPIC])
-async def test_a_topic_that_was_made_again_is_another(api: Api, path: str) -> None:
-    """Nobody is told that a record is in a log that it is not in: 422 (I2)."""
+async def test_a_topic_that_is_created_again_has_no_keys(api: Api, path: str) -> None:
+    """A key belongs to a topic, not to a name (I2)."""
     assert (await post(api, path)).status_code == 201
     await api.client.delete("/v1/topics/events")
     await api.create()
-    refused = await post(api, path)
-    assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
-    assert (await post(api, path, key="another")).status_code == 201
+    again = await post(api, path)
+    assert (again.status_code, end_of(api)) == (201, 1)
+    assert (await post(api, path)).status_code == 200
+
+
+async def test_a_key_belongs_to_one_topic(api: Api) -> None:
+    """The same key in another topic is another key (I2)."""
+    await api.create("other")
+    await post(api)
+    answer = await post(api, "/v1/topics/other/partitions/0/records")
+    assert (answer.status_code, answer.json()["base_offset"]) == (201, 0)
+
+
+async def test_raw_batches_take_no_key(api: Api) -> None:
+    """Nothing can be added to them: 400, and their own sequence is named (I6)."""
+    refused = await post(api, BATCHES, bytes(new_batch(1)), headers=RAW)
+    problem = refused.json()
+    assert (refused.status_code, problem["header"]) == (400, "idempotency-key")
+    assert "producer id" in problem["detail"]
+    assert end_of(api) == 0
+
+
+async def test_a_producer_takes_no_key(api: Api) -> None:
+    """A sequence and a key are two answers to one question: 400 (I6)."""
+    producer = {"producer-id": "1", "producer-epoch": "0", "producer-sequence": "0"}
+    refused = await post(api, headers=NDJSON | producer)
+    assert (refused.status_code, refused.json()["header"]) == (400, "idempotency-key")
+    assert end_of(api) == 0
+
+
+@pytest.mark.parametrize("name", ["tidelog-delivery-id", "tidelog-delivery"])
+async def test_a_record_cannot_bring_the_headers_of_a_delivery(api: Api, name: str) -> None:
+    """They would make a later delivery look like a repetition: 422 (I6)."""
+    record = {"value": 1, "headers": [{"key": "a", "value": "b"}, {"key": name, "value": "c"}]}
+    refused = await api.client.post(RECORDS, json={"records": [record]})
+    assert refused.status_code == 422
+    assert refused.json()["errors"] == [
+        {
+            "index": 0,
+            "field": "headers[1]",
+            "code": "reserved_header",
+            "detail": refused.json()["errors"][0]["detail"],
+        }
+    ]
+    assert end_of(api) == 0
+
+
+async def test_readers_see_the_key(api: Api) -> None:
+    """The first record of the request has it as a header, after its own (I5)."""
+    body = b'{"value":1,"headers":[{"key":"a","value":"b"}]}\n{"value":2}'
+    await post(api, body=body, key="order-4711")
+    records = (await api.client.get(RECORDS)).json()["records"]
+    (own, named, state), others = (record["headers"] for record in records)
+    assert (own["key"], named["key"], named["value"]) == ("a", "tidelog-delivery-id", "order-4711")
+    assert (state["key"], len(state["value"])) == ("tidelog-delivery", 52)
+    assert others == []
 
 
 async def test_a_key_is_its_callers_own(tmp_path: Path) -> None:
     """Nobody gets the answer that somebody else was given under the same key."""
     tokens = [bearer(create_key(tmp_path, name, "append:*", "admin:*")) for name in ("a", "b")]
     async with running(tmp_path) as api:
-        for token in tokens * 2:
+        for token, status in zip(tokens * 2, (201, 201, 200, 200), strict=True):
             api.client.headers.update(token)
             await api.client.put("/v1/topics/events", json={})
-            assert (await post(api)).status_code == 201
+            assert (await post(api)).status_code == status
         assert end_of(api) == 2
 
 
@@ -161,7 +235,7 @@ async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
     """Whoever comes while the first is at work gets its answer; one with another body is 422."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
-        api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
+        await post(api, key="first")  # the keys are read from the log, and its files are open
         wake = api.local.runtime.committer.wake
         api.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
         requests = [asyncio.create_task(post(api)) for _ in range(3)]
@@ -171,8 +245,8 @@ async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         wake()
         answers = [await asyncio.wait_for(request, 30) for request in requests]
-        assert [answer.status_code for answer in answers] == [201] * 3
-        assert len({answer.content for answer in answers}) == 1
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 201]
+        assert len({answer.json()["base_offset"] for answer in answers}) == 1
         assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
             False, True, True,
         ]  # fmt: skip
@@ -203,7 +277,8 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
     ):
         api = Api(service, client)
         await api.create()
-        api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
+        await post(api, key="first")  # the keys are read from the log, and its files are open
+        api.log().durability.commit()
         wake = local(service).runtime.committer.wake
         local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
         for _ in range(2):
@@ -213,86 +288,12 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
         api.log().durability.commit()
         local(service).commits.attach(asyncio.get_running_loop(), wake)
         answer = await post(api, path)
-        assert answer.status_code == 201
-        assert "idempotency-replayed" not in answer.headers
-        assert (await post(api, path)).headers["idempotency-replayed"] == "true"
+        assert (answer.status_code, answer.headers["idempotency-replayed"]) == (200, "true")
         assert end_of(api) == 2
 
 
-@pytest.fixture
-async def bounded(tmp_path: Path, anyio_backend: str) -> AsyncIterator[tuple[Api, ManualClock]]:
-    """A service that keeps few answers, for a second of a clock that stands still."""
-    clock = ManualClock()
-    limits: dict[str, Any] = {
-        "max_idempotency_keys": 3,
-        "max_idempotency_bytes": 10_000,
-        "max_idempotency_age_ms": 1_000,
-    }
-    async with (
-        open_service(tmp_path, clock=clock, **limits) as service,
-        client_of(fast(service)) as client,
-    ):
-        api = Api(service, client)
-        await api.create()
-        yield api, clock
-
-
-async def replayed(api: Api, key: str) -> bool:
-    answer = await post(api, key=key)
-    assert answer.status_code == 201
-    return "idempotency-replayed" in answer.headers
-
-
-async def test_the_window_is_bounded_by_count(bounded: tuple[Api, ManualClock]) -> None:
-    """Beyond max_idempotency_keys the oldest is forgotten, and is a new request (I4)."""
-    api, _ = bounded
-    for key in "abcd":
-        assert not await replayed(api, key)
-    assert [await replayed(api, key) for key in "dcb"] == [True] * 3
-    assert not await replayed(api, "a")
-    assert api.service.idempotency.kept_count == 3
-
-
-async def test_the_window_is_bounded_by_age(bounded: tuple[Api, ManualClock]) -> None:
-    """What ended longer ago than max_idempotency_age_ms is forgotten, and its memory is free."""
-    api, clock = bounded
-    await replayed(api, "a")
-    clock.advance(999)
-    assert await replayed(api, "a")
-    clock.advance(1)
-    assert not await replayed(api, "a")
-    clock.advance(1_000)
-    assert not await replayed(api, "b")
-    assert api.service.idempotency.kept_count == 1
-
-
-async def test_the_window_is_bounded_by_bytes(bounded: tuple[Api, ManualClock]) -> None:
-    """A large answer takes the place of several small ones; one beyond all of it is not kept."""
-    api, _ = bounded
-    window = api.service.idempotency
-    assert not await replayed(api, "a")
-    assert 0 < window.kept_bytes < 5_000
-    body = b"\n".join([ONE] * 500)
-    large = await post(api, TOPIC, body, key="large")
-    assert len(large.content) > 10_000
-    assert (window.kept_count, window.kept_bytes) == (0, 0)
-
-
-async def test_limits_are_told(api: Api) -> None:
-    """Clients can look up how long and how many answers are kept."""
+async def test_limits_are_listed(api: Api) -> None:
+    """Clients can look up how many keys are remembered."""
     limits = (await api.client.get("/v1/limits")).json()["limits"]
-    assert {"max_idempotency_keys", "max_idempotency_bytes", "max_idempotency_age_ms"} <= set(
-        limits
-    )
-
-
-async def test_a_restart_forgets_all_keys(tmp_path: Path) -> None:
-    """The same key is a new request then: whoever must not append twice uses a producer (I5)."""
-    async with running(tmp_path) as api:
-        await api.create()
-        first = await post(api)
-    async with running(tmp_path) as api:
-        again = await post(api)
-        assert (first.status_code, again.status_code) == (201, 201)
-        assert "idempotency-replayed" not in again.headers
-        assert [answer.json()["base_offset"] for answer in (first, again)] == [0, 1]
+    names = {"max_deliveries", "max_delivery_rebuild_bytes", "delivery_rebuild_timeout_ms"}
+    assert names <= set(limits)

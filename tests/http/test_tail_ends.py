@@ -150,7 +150,7 @@ async def test_a_log_start_that_passes_a_tail_ends_it(api: Api, where: str) -> N
 async def blocked_too_long(api: Api) -> None:
     """Return when a client is known as slow."""
     async with asyncio.timeout(60):
-        while api.service.deliveries.slow == 0:
+        while api.service.slow_clients.slow == 0:
             await checkpoint()
 
 

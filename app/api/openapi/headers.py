@@ -31,7 +31,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Content-Encoding": _Header("`gzip` or `zstd`, as `Accept-Encoding` prefers; none if absent"),
     "Content-Range": _Header("Which bytes are sent, of how many", example="bytes 0-99/239"),
     "ETag": _Header("Strong entity tag, for `If-Match` and `If-None-Match`"),
-    "Idempotency-Replayed": _Header("`true`: the answer of the first request with this key"),
+    "Idempotency-Replayed": _Header("`true`: the offsets are those of the first request with this key"),
     "Link": _Header(
         'URL to read on from (`rel="next"`); in a 504 that of `getAppendOutcome` (`rel="status"`)',
         example='</v1/topics/flights/partitions/0/records?offset=42>; rel="next"',
@@ -83,7 +83,7 @@ _ABOUT_LOGS: Final = (
 )
 _EVERYWHERE: Final = ("traceparent", "Cache-Control")
 _JSON: Final = ("Content-Encoding", "Vary")
-_APPENDED: Final = (*MARKS, "ETag", "Link", "Location", "Idempotency-Replayed")
+_APPENDED: Final = (*MARKS, "ETag", "Link", "Location")
 _READ: Final = (*MARKS, "ETag", "Link", "Log-Explain", "Vary")
 _PART: Final = ("Accept-Ranges", "Content-Range")
 _FILE: Final = (*MARKS, "ETag", "Link", "Accept-Ranges", "Content-Disposition")
@@ -94,14 +94,13 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("getTopic", "200"): ("ETag",),
     ("getTopic", "304"): ("ETag",),
     ("updateTopic", "200"): ("ETag",),
-    ("appendTopicRecords", "201"): ("Idempotency-Replayed",),
-    ("appendTopicRecords", "202"): ("Idempotency-Replayed",),
-    ("appendTopicRecords", "207"): ("Idempotency-Replayed",),
+    ("appendTopicRecords", "200"): ("Idempotency-Replayed",),
     **{
         (name, status): _APPENDED
         for name in ("appendRecords", "appendBatches")
         for status in ("200", "201", "202")
     },
+    ("appendRecords", "200"): (*_APPENDED, "Idempotency-Replayed"),
     ("readRecords", "200"): (*_READ, "Accept-Ranges", "X-Accel-Buffering"),
     ("readRecords", "206"): (*_READ, *_PART),
     ("readRecords", "304"): ("ETag", "Vary"),

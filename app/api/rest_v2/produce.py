@@ -57,7 +57,7 @@ async def produce(
         service.partition(topic, number)  # all of them are there, or nothing is written
     call = AppendCall("0" if is_async else "all")
     try:
-        outcomes = await append_parts(exchange, topic, call, spread.parts)
+        outcomes = await append_parts(exchange, topic, call, spread)
     except TooLarge as error:
         refused = [_failure(error) for _ in spread.chosen]
         raise InvalidRecord(str(error), offsets=refused) from None

@@ -18,7 +18,7 @@ from app.api.routes.shared import (
 )
 from app.codecs.calls import AppendCall, read_call
 from app.http.answers import AnswerResponse, StreamedResponse
-from app.operations.append import append
+from app.operations.append import append_partition
 from app.operations.read import read, stream_read
 from schemas.fetch import ReadParameters
 from schemas.produce import AppendParameters
@@ -42,7 +42,7 @@ async def append_batches(
 ) -> AnswerResponse:
     """Append record batches exactly as the client encoded them: all of them, or none."""
     call = AppendCall(parameters.acks)
-    return AnswerResponse(await append.append_batches(exchange, partition, call))
+    return AnswerResponse(await append_partition.append_batches(exchange, partition, call))
 
 
 @router.get(

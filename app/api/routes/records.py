@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.routes.shared import (
     APPEND_HEADERS,
     IDENTIFIED,
+    KEY_HEADER,
     READ_HEADERS,
-    TOPIC_APPEND_HEADERS,
     ExchangeDep,
     PartitionDep,
     TopicPath,
@@ -20,7 +20,7 @@ from app.api.routes.shared import (
 )
 from app.codecs.calls import AppendCall, read_call
 from app.http.answers import AnswerResponse, StreamedResponse
-from app.operations.append import append, append_topic, stream_append
+from app.operations.append import append_partition, append_topic, stream_append
 from app.operations.read import read, stream_read
 from schemas.fetch import ReadRecordsParameters, RecordPage, RecordPageWithStringOffsets
 from schemas.produce import (
@@ -84,10 +84,11 @@ APPENDED = {
     "/{topic}/records",
     operation_id="appendTopicRecords",
     tags=["produce"],
-    dependencies=[TOPIC_APPEND_HEADERS],
+    dependencies=[KEY_HEADER],
     status_code=201,
     responses={
         **answers(201, TopicAppendReceipt, "Appended"),
+        **answers(200, TopicAppendReceipt, "A duplicate: the offsets of the first time"),
         **answers(202, TopicAppendReceipt, "Taken with acks=0"),
         **answers(207, TopicAppendReceipt, "Some partitions failed; one entry a record"),
         **problems(404, 408, 409, 413, 415, 422, 504, 507),
@@ -106,7 +107,7 @@ async def append_topic_records(
     "/{topic}/partitions/{partition}/records",
     operation_id="appendRecords",
     tags=["produce"],
-    dependencies=[APPEND_HEADERS],
+    dependencies=[KEY_HEADER, APPEND_HEADERS],
     responses=APPENDED,
     openapi_extra=RECORDS_BODY,
 )
@@ -123,7 +124,7 @@ async def append_records(
     call = AppendCall(parameters.acks)
     if parameters.stream:
         return AnswerResponse(await stream_append.append_stream(exchange, partition, call))
-    return AnswerResponse(await append.append_records(exchange, partition, call))
+    return AnswerResponse(await append_partition.append_records(exchange, partition, call))
 
 
 @router.get(

@@ -139,14 +139,13 @@ LocalPartitionDep = Annotated[LocalPartition, Depends(_local_partition)]
 
 
 IDEMPOTENCY_KEY: Final = (
-    "Any text: a repeated request with the same key gets the first answer, a different one 422. "
+    "Any text: a repeated request with the same key gets the first offsets, another one 422. "
     "Default: none"
 )
 
 
 async def _append_headers(
     *,
-    idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
     producer_id: Annotated[
         str | None,
         Header(description="Id for an idempotent append. Default: none; all three or none"),
@@ -173,10 +172,10 @@ async def _append_headers(
     """Document the headers of an append; the operation reads them itself."""
 
 
-async def _topic_append_headers(
+async def _key_header(
     idempotency_key: Annotated[str | None, Header(description=IDEMPOTENCY_KEY)] = None,
 ) -> None:
-    """Document the header of an append over partitions; the operation reads it itself."""
+    """Document the header of an append of JSON or NDJSON; the operation reads it itself."""
 
 
 async def _read_headers(
@@ -189,7 +188,7 @@ async def _read_headers(
 
 
 APPEND_HEADERS: Final = Depends(_append_headers)
-TOPIC_APPEND_HEADERS: Final = Depends(_topic_append_headers)
+KEY_HEADER: Final = Depends(_key_header)
 READ_HEADERS: Final = Depends(_read_headers)
 
 

@@ -9,7 +9,7 @@ the append; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -20,16 +20,15 @@ from app.codecs.receipts import header_list, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
 from app.http.problems import AppendOutcomeUnknown, CommitTimedOut, MalformedRequest
-from app.operations.append.idempotency import Finish, fingerprint, key_of
-from app.operations.exchange import Exchange
+from app.operations.deliveries.deliveries import Claim
+from app.operations.deliveries.idempotency_key import HEADER
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import CorruptBatch
-from engine.guard import WouldBlock
 from engine.log.append.codec import stored_codec
 from engine.log.results import Appended
-from engine.records.budget import DecodeBudget, always_wanted
+from engine.records.budget import DecodeBudget
 from engine.records.builder import NewRecord, RecordColumns, build_batch
 from engine.records.header import (
     ATTRIBUTES_POSITION,
@@ -96,14 +95,26 @@ class Append(ABC):
     is_checked: ClassVar[bool]
     """Whether our own builder makes the batch, so that the log need not check it."""
 
-    __slots__ = ("_can_coalesce", "_is_ndjson", "_service", "appended", "call", "partition")
+    __slots__ = (
+        "_can_coalesce",
+        "_is_ndjson",
+        "_service",
+        "appended",
+        "call",
+        "claim",
+        "partition",
+    )
 
     appended: Appended
     """The log's result, once the append is in the log."""
 
+    claim: Claim | None
+    """That of its delivery, if it has an id; the code that sets it closes it."""
+
     def __init__(self, service: Service, partition: Partition, options: AppendOptions) -> None:
         self._service = service
         self.partition = partition
+        self.claim = None
         self.call, self._can_coalesce, self._is_ndjson = options
 
     @classmethod
@@ -218,6 +229,11 @@ class RecordsAppend(Append):
     @classmethod
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
         options = AppendOptions.of(head, call)
+        if HEADER in head and options.call.producer_id != NO_PRODUCER_ID:
+            raise MalformedRequest(
+                "Idempotency-Key and Producer-Id both identify a repetition: send one of them",
+                header="idempotency-key",
+            )
         return options._replace(is_ndjson=brings_ndjson(head))
 
     def can_coalesce(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
@@ -232,6 +248,8 @@ class RecordsAppend(Append):
             now_ms=service.clock.now_ms(),
             config=self.partition.config,
         )
+        if self.claim is not None:
+            self.claim.mark(self.records)
 
     def batch(self, others: Sequence[Self] = ()) -> bytearray:
         records: Iterable[NewRecord] = self.records
@@ -252,6 +270,8 @@ class RecordsAppend(Append):
         for one, part in zip(everybody, parts, strict=True):
             one.appended = part
             one.records = []
+            if one.claim is not None:
+                one.claim.written(one.partition, part)
 
     @property
     def room_bytes(self) -> int:
@@ -272,6 +292,12 @@ class BatchesAppend(Append):
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:
         options = AppendOptions.of(head, call)
         media_type_of(head, BATCH_TYPES)
+        if HEADER in head:
+            raise MalformedRequest(
+                "raw batches are stored as they are and identify a repetition by the producer id "
+                "and sequence inside; Idempotency-Key is for JSON and NDJSON",
+                header="idempotency-key",
+            )
         if options.call.producer_id != NO_PRODUCER_ID:
             raise MalformedRequest("raw batches contain their producer", header="producer-id")
         return options
@@ -299,78 +325,12 @@ class BatchesAppend(Append):
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
         assert not others, _STAYS_WHOLE
         self.appended = appended
-        # An append that is kept for repetitions keeps its producer, not its body.
         self._data = bytes(self._data[:HEADER_BYTES])
 
     @property
     def producer(self) -> tuple[int, int]:
         header = parse_header(self._data)
         return header.producer_id, header.base_sequence
-
-
-async def append_records(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
-    """Append the records of a JSON or NDJSON body, in one batch."""
-    return await _serve(exchange, partition, RecordsAppend, call)
-
-
-async def append_batches(exchange: Exchange, partition: Partition, call: AppendCall) -> Answer:
-    """Append record batches exactly as the client encoded them: all of them, or none."""
-    return await _serve(exchange, partition, BatchesAppend, call)
-
-
-async def _serve(
-    exchange: Exchange, partition: Partition, kind: type[Append], call: AppendCall
-) -> Answer:
-    append = kind(exchange.service, partition, kind.options_of(exchange.head, call))
-    key = key_of(exchange.head, exchange.caller.name)
-    body = await exchange.body()
-    if key is not None:
-        return await _append_once(exchange, append, body, key)
-    return await complete(append, exchange, body)
-
-
-async def complete(append: Append, exchange: Exchange, body: Body) -> Answer:
-    """Append a whole body, and return the receipt once the append is on disk, if that is asked."""
-    await _run(append, exchange, body)
-    return await _answer(append)
-
-
-async def _append_once(exchange: Exchange, append: Append, body: Body, key: bytes) -> Answer:
-    """Append unless a request with this key has; a repetition gets the first answer."""
-    service = exchange.service
-
-    async def begin() -> Finish:
-        # A repetition may wait for this append, even if its client disconnects.
-        await _run(append, exchange, body, always_wanted)
-        return lambda: _answer(append)
-
-    partition = append.partition
-    media_type = exchange.head.get(b"content-type")
-    question = (partition.path, partition.topic_id, append.kind, append.call, media_type)
-    asked = await fingerprint(exchange.write, body, question)
-    return await service.idempotency.answer_once(key, asked, begin)
-
-
-async def _run(
-    append: Append,
-    exchange: Exchange,
-    body: Body,
-    ensure_wanted: Callable[[], None] | None = None,
-) -> None:
-    if append.is_light(body):
-        with suppress(WouldBlock):
-            append.run_now(body)
-            return
-    await append.run(body, exchange.decoding(exchange.write, ensure_wanted), exchange.budget)
-
-
-async def _answer(append: Append) -> Answer:
-    if append.call.acks == "all":
-        try:
-            await append.partition.committed(append.end_offset)
-        except CommitTimedOut as error:
-            raise append.explained(error) from None
-    return append.receipt().as_answer()
 
 
 def build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:

@@ -19,7 +19,13 @@ from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
 from app.operations.append.append import STATUS, build
-from app.operations.append.idempotency import Finish, fingerprint, key_of
+from app.operations.deliveries.deliveries import Claim, Delivery
+from app.operations.deliveries.idempotency_key import (
+    key_of,
+    keyed_delivery,
+    replayed,
+    run_to_end,
+)
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
@@ -38,7 +44,7 @@ class Spread(NamedTuple):
     """The partition of each record in input order, and the records of each partition."""
 
     chosen: Sequence[int]
-    parts: Mapping[int, Sequence[NewRecord]]
+    parts: Mapping[int, list[NewRecord]]
 
 
 class Written(NamedTuple):
@@ -51,71 +57,99 @@ class Written(NamedTuple):
 Outcome: TypeAlias = Written | Exception
 
 
+class _Request(NamedTuple):
+    """A request with its body."""
+
+    exchange: Exchange
+    partition: Partition
+    """Any of the topic."""
+    call: AppendCall
+    body: Body
+    is_ndjson: bool
+
+
 async def append_topic_records(exchange: Exchange, topic: str, call: AppendCall) -> Answer:
     """Append records to the partitions that Kafka's partitioner picks for their keys."""
     service = exchange.service
-    partitions = service.topic(topic).partitions
     any_partition = service.any_partition(topic)
-    config, topic_id = any_partition.config, any_partition.topic_id
     is_ndjson = brings_ndjson(exchange.head)
     ensure_no_conditions(exchange.head)
-    key = key_of(exchange.head, exchange.caller.name)
-    body = await exchange.body()
-
-    async def begin() -> Finish:
-        sticky = service.sticky_partition(topic, partitions)
-
-        def spread() -> Spread:
-            made = _new_records(service, config, body, is_ndjson=is_ndjson)
-            return _spread(made, partitions, sticky)
-
-        if len(body) <= service.settings.inline_append_bytes:
-            spreading = spread()
-        else:
-            spreading = await exchange.write(spread)
-        written = await _write_parts(exchange, topic, call, spreading.parts)
-
-        async def finish() -> Answer:
-            return _answer(topic, call, spreading, await _settle(call, written))
-
-        return finish
-
+    key = key_of(exchange.head)
+    request = _Request(exchange, any_partition, call, await exchange.body(), is_ndjson)
     if key is None:
-        finish = await begin()
-        return await finish()
-    question = (topic, topic_id, call, exchange.head.get(b"content-type"))
-    asked = await fingerprint(exchange.write, body, question)
-    return await service.idempotency.answer_once(key, asked, begin)
+        partitions = service.topic(topic).partitions
+        sticky = service.sticky_partition(topic, partitions)
+        spread = await _spread_out(request, partitions, sticky)
+        return await _finish(request, spread, await _write_parts(exchange, topic, call, spread))
+    question = (topic, call.acks, exchange.head.get(b"content-type"))
+    delivery = await keyed_delivery(exchange, any_partition, key, request.body, question)
+    return await run_to_end(_deliver(request, delivery))
+
+
+async def _deliver(request: _Request, delivery: Delivery) -> Answer:
+    """Append to those partitions to which no earlier request with this delivery did."""
+    exchange, call, topic = request.exchange, request.call, delivery.topic
+    with await exchange.service.deliveries.claimed(delivery) as claim:
+        partitions = claim.choose_among(exchange.service.topic(topic).partitions)
+        spread = await _spread_out(request, partitions, claim.sticky_partition)
+        outcomes = await _write_parts(exchange, topic, call, spread, claim)
+    return await _finish(request, spread, outcomes)
+
+
+async def _spread_out(request: _Request, partitions: int, sticky: int) -> Spread:
+    exchange, config = request.exchange, request.partition.config
+
+    def spread() -> Spread:
+        made = _new_records(exchange.service, config, request.body, is_ndjson=request.is_ndjson)
+        return _spread(made, partitions, sticky)
+
+    if len(request.body) <= exchange.service.settings.inline_append_bytes:
+        return spread()
+    return await exchange.write(spread)
+
+
+async def _finish(request: _Request, spread: Spread, outcomes: Mapping[int, Outcome]) -> Answer:
+    call = request.call
+    settled = await _settle(call, outcomes)
+    answer = _answer(request.partition.topic, call, spread, settled)
+    return replayed(answer) if answer.status == 200 else answer
 
 
 async def append_parts(
-    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+    exchange: Exchange, topic: str, call: AppendCall, spread: Spread
 ) -> dict[int, Outcome]:
     """Append one batch per partition and wait for the disk if required; report each outcome.
 
     Raises the first error if no batch was appended.
     """
-    written = await _write_parts(exchange, topic, call, parts)
+    written = await _write_parts(exchange, topic, call, spread)
     return await _settle(call, written)
 
 
 async def _write_parts(
-    exchange: Exchange, topic: str, call: AppendCall, parts: Mapping[int, Sequence[NewRecord]]
+    exchange: Exchange, topic: str, call: AppendCall, spread: Spread, claim: Claim | None = None
 ) -> dict[int, Outcome]:
     """Append one batch per partition; raises the first error if none was appended."""
     outcomes = {
-        partition: await _append_part(exchange, topic, partition, call, part)
-        for partition, part in parts.items()
+        partition: await _append_part(exchange, topic, partition, call, part, claim=claim)
+        for partition, part in spread.parts.items()
     }
     return _ensure_any(outcomes)
 
 
 async def _settle(call: AppendCall, outcomes: Mapping[int, Outcome]) -> dict[int, Outcome]:
-    """Wait for the disk if required; raises the first error if no batch is on disk."""
-    if call.acks != "all":
-        return dict(outcomes)
+    """Wait for the disk if required; raises the first error if no batch is on disk.
+
+    For what an earlier request appended, always: the repetition is answered as done.
+    """
+    waits = call.acks == "all"
     return _ensure_any(
-        {partition: await _on_disk(outcome) for partition, outcome in outcomes.items()}
+        {
+            partition: await _on_disk(outcome)
+            if waits or (isinstance(outcome, Written) and outcome.appended.is_duplicate)
+            else outcome
+            for partition, outcome in outcomes.items()
+        }
     )
 
 
@@ -151,22 +185,38 @@ def _spread(records: Iterable[NewRecord], partitions: int, sticky: int) -> Sprea
 
 
 async def _append_part(
-    exchange: Exchange, topic: str, number: int, call: AppendCall, records: Sequence[NewRecord]
+    exchange: Exchange,
+    topic: str,
+    number: int,
+    call: AppendCall,
+    records: list[NewRecord],
+    *,
+    claim: Claim | None,
 ) -> Outcome:
-    service = exchange.service
     try:
-        partition = service.partition(topic, number)
-        acks_all = call.acks == "all"
-        if len(records) <= INLINE_RECORDS:
-            with suppress(WouldBlock):
-                batch = build(partition, call, records)
-                appended = partition.append_now(batch, acks_all=acks_all, checked=True)
-                return Written(partition, appended)
-        make = partial(build, partition, call, records)
-        appended = await partition.append(make, acks_all=acks_all, checked=True, run=exchange.write)
+        partition = exchange.service.partition(topic, number)
+        if claim is None:
+            return Written(partition, await _append(exchange, partition, call, records))
+        if (repeated := claim.repeated(partition)) is not None:
+            return Written(partition, repeated)
+        claim.mark(records)
+        appended = await _append(exchange, partition, call, records)
+        claim.written(partition, appended)
     except EngineError as error:
         return error
     return Written(partition, appended)
+
+
+async def _append(
+    exchange: Exchange, partition: Partition, call: AppendCall, records: Sequence[NewRecord]
+) -> Appended:
+    acks_all = call.acks == "all"
+    if len(records) <= INLINE_RECORDS:
+        with suppress(WouldBlock):
+            batch = build(partition, call, records)
+            return partition.append_now(batch, acks_all=acks_all, checked=True)
+    make = partial(build, partition, call, records)
+    return await partition.append(make, acks_all=acks_all, checked=True, run=exchange.write)
 
 
 async def _on_disk(outcome: Outcome) -> Outcome:
@@ -204,7 +254,10 @@ def _answer(
         b",".join(receipts),
         b",".join(_entries(spread, written, failed)),
     )
-    return json_answer(body, status=207 if failed else STATUS[call.acks])
+    status = STATUS[call.acks]
+    if all(appended.is_duplicate for _, appended in written.values()):
+        status = 200
+    return json_answer(body, status=207 if failed else status)
 
 
 def _entries(

@@ -17,7 +17,8 @@ from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, Body
 from app.http.problems import AppendBrokeOff, CommitTimedOut
-from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, build, complete
+from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, build
+from app.operations.append.append_partition import complete
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
 from app.operations.ingest.profile import DEFAULT_PROFILE

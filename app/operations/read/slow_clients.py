@@ -69,7 +69,7 @@ class Delivery:
         self.blocked_since = None
 
 
-class Deliveries:
+class SlowClients:
     """All endless answers, with one timer. Belongs to the event loop."""
 
     def __init__(self, *, stall_timeout_ms: int) -> None:

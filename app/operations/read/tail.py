@@ -147,9 +147,9 @@ class TailSession:
         if trace is not None:
             headers.append((b"traceparent", trace))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        deliveries = self._service.deliveries
+        clients = self._service.slow_clients
         with (
-            deliveries.begin(scope, send) as delivery,
+            clients.begin(scope, send) as delivery,
             DisconnectWatcher(self._exchange.receive) as departure,
             self._service.tail.watch(
                 [leg.partition.identity for leg in self._legs], departure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from app.limits.executors import Workers
 from app.store.local.commits import Commits
@@ -25,6 +25,10 @@ from engine.types import Buffer, FetchIsolation, TimestampAndOffset
 def _of_log(name: str) -> Any:  # noqa: ANN401  # the annotation of what it becomes says it
     """Return a property that reads the log; an attrgetter, because every request reads ten."""
     return property(attrgetter(f"log.{name}"))
+
+
+FILE_TIME_SLACK_MS: Final = 2_000
+"""File systems round the times of files, and the kernel's clock for them lags."""
 
 
 class LocalPartition(Partition):
@@ -114,6 +118,12 @@ class LocalPartition(Partition):
 
     async def offset_for_time(self, time_ms: int, run: RunLookUp) -> TimestampAndOffset | None:
         return await run(partial(self.log.reader.offset_for_time, time_ms))
+
+    async def offset_appended_since(self, time_ms: int) -> int:
+        for segment in await self.maintenance.segments():
+            if segment.modified_ms >= time_ms - FILE_TIME_SLACK_MS:
+                return segment.base_offset
+        return self.log.watermarks.log_end_offset
 
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         return await run(self.log.reader.max_timestamp)

@@ -50,6 +50,8 @@ CHANGED = {
     # It made two schemas of one answer. getOffsetAt took its place; the service still takes it, and
     # tests/http/test_offsets.py says so.
     f"GET {LOG}/offsets no longer takes the query parameter timestamp",
+    # Keys are in the log now, and nothing can be added to a raw batch: 400, see protocol rule I6.
+    f"POST {LOG}/batches no longer takes the header parameter idempotency-key",
 }
 
 

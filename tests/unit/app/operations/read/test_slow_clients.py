@@ -7,7 +7,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import Message
-from app.operations.read.slow_clients import CUT_OFF, PIECE_BYTES, Deliveries, Delivery
+from app.operations.read.slow_clients import CUT_OFF, PIECE_BYTES, Delivery, SlowClients
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def until_slow(delivery: Delivery) -> None:
 async def test_large_data_goes_piece_by_piece(size: int, pieces: list[int]) -> None:
     """The transport gets no more at a time than it buffers; an empty piece waits for the last."""
     client = Client()
-    with Deliveries(stall_timeout_ms=1_000).begin({}, client.send) as delivery:
+    with SlowClients(stall_timeout_ms=1_000).begin({}, client.send) as delivery:
         await delivery.send(b"x" * size)
     assert [len(piece) for piece in client.taken] == pieces
     assert delivery.blocked_since is None
@@ -54,17 +54,17 @@ async def test_large_data_goes_piece_by_piece(size: int, pieces: list[int]) -> N
 async def test_a_client_that_takes_in_time_is_not_slow() -> None:
     """Only what is under way counts, not how long a stream lasts."""
     client = Client()
-    deliveries = Deliveries(stall_timeout_ms=40)
-    with deliveries.begin({}, client.send) as quick, deliveries.begin({}, Client().send) as other:
+    clients = SlowClients(stall_timeout_ms=40)
+    with clients.begin({}, client.send) as quick, clients.begin({}, Client().send) as other:
         await other.send(b"x")
         client.takes.clear()
         sending = asyncio.create_task(quick.send(b"y"))
         await until_slow(quick)
         assert not other.is_slow
-        assert deliveries.slow == 1
+        assert clients.slow == 1
         client.takes.set()
         await sending
-    assert deliveries.slow == 0
+    assert clients.slow == 0
 
 
 @pytest.mark.parametrize("offers", [True, False])
@@ -72,7 +72,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(offers: bool) -> None:  # 
     """After twice the time, where the server offers a way to."""
     client, cut = Client(), asyncio.Event()
     scope: dict[str, Any] = {"extensions": {CUT_OFF: cut.set}} if offers else {}
-    with Deliveries(stall_timeout_ms=20).begin(scope, client.send) as delivery:
+    with SlowClients(stall_timeout_ms=20).begin(scope, client.send) as delivery:
         client.takes.clear()
         sending = asyncio.create_task(delivery.send(b"x"))
         await until_slow(delivery)
@@ -87,16 +87,16 @@ async def test_a_client_that_takes_nothing_is_cut_off(offers: bool) -> None:  # 
 
 async def test_hurry_gives_less_time() -> None:
     """When the service stops, thirty seconds become two; nobody there is fine."""
-    deliveries = Deliveries(stall_timeout_ms=30_000)
-    deliveries.hurry()
+    clients = SlowClients(stall_timeout_ms=30_000)
+    clients.hurry()
     client, cut = Client(), asyncio.Event()
-    with deliveries.begin({"extensions": {CUT_OFF: cut.set}}, client.send) as delivery:
+    with clients.begin({"extensions": {CUT_OFF: cut.set}}, client.send) as delivery:
         client.takes.clear()
         sending = asyncio.create_task(delivery.send(b"x"))
         await checkpoint()
         assert delivery.blocked_since is not None
         delivery.blocked_since -= 5  # five seconds ago
-        deliveries.hurry()
+        clients.hurry()
         assert cut.is_set()
         client.takes.set()
         await sending

@@ -1,0 +1,1 @@
+"""Each delivery once: ids in record headers, a bounded memory of them, its rebuild from the log."""
