@@ -31,6 +31,7 @@ class Way(NamedTuple):
 
 JSON: Final = "application/json"
 PARTITION: Final = "/v1/topics/events/partitions/0"
+INGEST: Final = "/v1/topics/events/ingest"
 REST: Final = "application/vnd.kafka.{}.v2+json"
 WAYS: Final = (
     Way("POST", f"{PARTITION}/records", JSON),
@@ -52,6 +53,16 @@ WAYS: Final = (
     Way("POST", f"{PARTITION}/move", JSON),
     Way("POST", f"{PARTITION}/transactions", JSON),
     Way("PUT", "/v1/groups/g/offsets/events/0", JSON),
+    Way("POST", INGEST, JSON),
+    Way("POST", f"{INGEST}?split=array", JSON),
+    Way("POST", f"{INGEST}?split=array", JSON, "gzip"),
+    Way("POST", f"{INGEST}?split=lines", JSON),
+    Way("POST", f"{INGEST}?split=lines", "text/plain"),
+    Way("POST", INGEST, "application/x-ndjson"),
+    Way("POST", INGEST, "application/x-ndjson", "zstd"),
+    Way("POST", INGEST, "application/cloudevents+json"),
+    Way("POST", INGEST, "application/cloudevents-batch+json"),
+    Way("POST", INGEST, "application/x-www-form-urlencoded"),
 )
 
 

@@ -221,14 +221,15 @@ def profiles(data: bytes) -> None:
         document = PutIngestProfile.model_validate_json(data)
         again = PutIngestProfile.model_validate_json(document.model_dump_json())
         assert again == document
-        IngestProfile.of(document)
+        if document.signature is None or document.signature.secrets:  # else the stored ones
+            IngestProfile.of(document)
         for source in (document.key, document.delivery_id):
             if source is not None and source.pointer is not None:
                 with contextlib.suppress(InvalidRequestValue):
                     Pointer(source.pointer).find(b"{}")
         if document.signature is not None:
-            for secret in document.signature.secrets or ():
-                assert secret not in repr(document)
+            without = document.signature.model_copy(update={"secrets": None})
+            assert repr(without) == repr(document.signature)
 
 
 @target
