@@ -4,6 +4,7 @@ import "./style/base.css";
 import "./style/shell.css";
 import "./style/parts.css";
 import "./style/pages.css";
+import "./style/log.css";
 import { Shell } from "./shell";
 import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";

@@ -4,6 +4,7 @@ import { get, type Schemas } from "../../api/client";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
 import { href, route } from "../../ui/router";
+import { Log } from "../log/log";
 import { Messages } from "../messages/messages";
 import { Produce } from "../produce/produce";
 import { Configuration } from "./configuration";
@@ -24,6 +25,7 @@ interface Tab {
 const TABS: Tab[] = [
   { part: "messages", name: "Messages", view: Messages },
   { part: "partitions", name: "Partitions", view: Partitions },
+  { part: "log", name: "Log", view: Log },
   { part: "configuration", name: "Configuration", view: Configuration },
   { part: "produce", name: "Produce", view: Produce },
 ];

@@ -1,0 +1,173 @@
+/** The log of one partition: the picture, one segment of it, the way of a read, and what can be done. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Schemas } from "../../api/client";
+import { may } from "../../api/rights";
+import { count, duration } from "../../ui/format";
+import { useLoad } from "../../ui/load";
+import { Bytes, Choices, Empty, Failure, Figure, Time } from "../../ui/parts";
+import { route, setQuery } from "../../ui/router";
+import type { TabProps } from "../topic/topic";
+import { Actions } from "./actions";
+import { Explain } from "./explain_read";
+import type { ReadPath } from "./explain";
+import { loadLog, type LogFacts } from "./load";
+import { holder, Picture, type Shade } from "./picture";
+import type { Axis, Piece } from "./scale";
+import { SegmentTable } from "./segment_table";
+import { Strip } from "./strip";
+
+const EVERY_MS = 2000;
+const SPANS = [
+  { value: "0", label: "All" },
+  { value: "604800000", label: "7 d" },
+  { value: "86400000", label: "24 h" },
+  { value: "3600000", label: "1 h" },
+];
+
+export function Log({ topic }: TabProps): JSX.Element {
+  const { query } = route.value;
+  const partition = Number(query.get("partition") ?? 0);
+  const mayRead = may("read", topic.topic);
+  const log = useLoad(`${topic.topic}/${partition}/${mayRead}`, (signal) => loadLog({ topic: topic.topic, partition }, mayRead, signal), EVERY_MS);
+  const { data } = log;
+  return (
+    <>
+      {topic.partitions > 1 && <PartitionChoice partitions={topic.partitions} partition={partition} />}
+      <Failure problem={log.error?.code === "unreachable" ? undefined : log.error} onRetry={log.again} />
+      {data && <View key={partition} topic={topic} partition={partition} facts={data} mayRead={mayRead} again={log.again} />}
+    </>
+  );
+}
+
+function PartitionChoice({ partitions, partition }: { partitions: number; partition: number }): JSX.Element {
+  const go = (text: string): void => setQuery({ partition: text, segment: undefined, offset: undefined });
+  return (
+    <div class="bar">
+      <label for="log-partition">Partition</label>
+      <select id="log-partition" value={String(partition)} onChange={(event) => go(event.currentTarget.value)}>
+        {Array.from({ length: partitions }, (_, number) => (
+          <option key={number} value={String(number)}>
+            {number}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+interface ViewProps {
+  topic: Schemas["Topic"];
+  partition: number;
+  facts: LogFacts;
+  mayRead: boolean;
+  again: () => void;
+}
+
+function chosen(facts: LogFacts, base: string | null): Piece | undefined {
+  return (base !== null && facts.pieces.find((piece) => String(piece.base) === base)) || facts.pieces.at(-1);
+}
+
+function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Element {
+  const { query } = route.value;
+  const [shades, shade] = useState<Shade[]>([]);
+  const [path, follow] = useState<ReadPath | undefined>();
+  const axis: Axis = query.get("axis") === "bytes" ? "bytes" : "time";
+  const wanted = /^\d{1,19}$/.test(query.get("offset") ?? "") ? BigInt(query.get("offset") ?? 0) : undefined;
+  const piece = chosen(facts, query.get("segment"));
+  const isEmpty = facts.pieces.every((one) => one.bytes === 0);
+  const select = (base: bigint): void => setQuery({ segment: String(base) });
+  const files = piece && facts.files.get(piece.base);
+  const length = facts.now - Math.min(facts.now, ...facts.pieces.filter((one) => one.to >= 0).map((one) => one.from));
+  const showPath = (found: ReadPath | undefined): void => {
+    follow(found);
+    if (found) select(found.segment);
+  };
+  return (
+    <div class="stack">
+      <Facts facts={facts} topic={topic} />
+      <section class="panel" aria-label="Picture of the log">
+        <div class="bar">
+          <Choices
+            label="Axis"
+            value={axis}
+            onChange={(value) => setQuery({ axis: value === "time" ? undefined : value })}
+            choices={[
+              { value: "time", label: "By time" },
+              { value: "bytes", label: "By bytes" },
+            ]}
+          />
+          {axis === "time" && length > Number(SPANS.at(-1)?.value) && (
+            <Choices label="Span" value={query.get("span") ?? "0"} choices={SPANS.filter((one) => Number(one.value) < length)} onChange={(value) => setQuery({ span: value === "0" ? undefined : value })} />
+          )}
+          <span class="quiet log-key">
+            {axis === "time" ? "width: time · height: bytes · darker: written faster" : "width: bytes · darker: written faster"} {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
+          </span>
+        </div>
+        <Picture
+          facts={facts}
+          axis={axis}
+          span={axis === "time" ? Number(query.get("span") ?? 0) : 0}
+          segmentBytes={Number(topic.config["segment.bytes"]?.value ?? 0)}
+          shades={shades}
+          selected={query.has("segment") ? piece?.base : undefined}
+          wanted={wanted}
+          onSelect={select}
+        />
+        {isEmpty && (
+          <Empty title="Nothing is stored yet">
+            <p>Produce a record: the active segment grows here while you look.</p>
+          </Empty>
+        )}
+      </section>
+      {piece && files && mayRead && !isEmpty && (
+        <section class="panel" aria-label="One segment">
+          <Strip key={String(piece.base)} piece={piece} indexPath={files.index} path={path} wanted={wanted} />
+          <Explain topic={topic.topic} partition={partition} facts={facts} onPath={showPath} path={path} wanted={wanted} />
+        </section>
+      )}
+      {may("admin", topic.topic) && <Actions topic={topic} partition={partition} facts={facts} onShade={shade} again={again} />}
+      <SegmentTable topic={topic.topic} partition={partition} facts={facts} selected={piece?.base} onSelect={select} mayRead={mayRead} />
+    </div>
+  );
+}
+
+function ShadeKey({ shades, onClear }: { shades: Shade[]; onClear: () => void }): JSX.Element {
+  return (
+    <>
+      {" · shaded: "}
+      {[...new Set(shades.map((one) => one.kind))].map((kind) => (
+        <span key={kind} class={`shade-key ${kind}`}>
+          {{ removed: "would be removed", dirty: "would be compacted", clean: "compacted before" }[kind]}
+        </span>
+      ))}
+      <button type="button" class="small" onClick={onClear}>
+        Clear
+      </button>
+    </>
+  );
+}
+
+function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): JSX.Element {
+  const size = facts.pieces.reduce((sum, piece) => sum + piece.bytes, 0);
+  const oldest = holder(facts, facts.logStart);
+  const records = facts.logEnd - facts.logStart;
+  const retention = topic.config["retention.ms"]?.value ?? "-1";
+  return (
+    <dl class="figures">
+      <Figure name="Offsets" note={`${count(facts.logStart)} – ${count(facts.logEnd)}`}>
+        {count(records)}
+      </Figure>
+      <Figure name="Size" note={`in ${count(facts.pieces.length)} ${facts.pieces.length === 1 ? "segment" : "segments"}`}>
+        <Bytes of={size} />
+      </Figure>
+      <Figure name="Oldest record" note={`retention ${duration(BigInt(retention))}`}>
+        {records > 0n && oldest && oldest.from >= 0 ? <Time ms={oldest.from} relative /> : "–"}
+      </Figure>
+      <Figure name="Leader epoch">{facts.leaderEpoch}</Figure>
+      <Figure name="Recovery point" note={facts.recoveryPoint === facts.logEnd ? "all synced" : `${count(facts.logEnd - facts.recoveryPoint)} checked after a crash`}>
+        {count(facts.recoveryPoint)}
+      </Figure>
+    </dl>
+  );
+}
