@@ -1,7 +1,8 @@
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
-import { defineConfig, type Plugin } from "vite";
+import type { Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 const OUT = "../app/api/console/static";
 
@@ -35,5 +36,6 @@ export default defineConfig({
     reportCompressedSize: false,
   },
   plugins: [compressed()],
+  test: { setupFiles: ["tests/setup.ts"] },
   server: { proxy: { "^/(v1|metrics|readyz|livez|docs|openapi.json)": "http://127.0.0.1:8080" } },
 });

@@ -29,13 +29,14 @@ class Served:
 def serving(
     directory: Path,
     *,
+    port: int = 0,
     trusted: ssl.SSLContext | None = None,
     clock: Clock | None = None,
     **settings: Any,
 ) -> Iterator[Served]:
     """Serve a data directory until the block ends; its logs are open when it begins."""
     service = Service(Settings(data_directory=directory, **settings), clock=clock)
-    server = server_of(service, host="127.0.0.1", port=0)
+    server = server_of(service, host="127.0.0.1", port=port)
     listening = threading.Event()
     startup = server.startup
 

@@ -1,17 +1,27 @@
 /** JSON whose integers beyond 2^53 stay exact: they become BigInt. */
-
-type Reviver = (this: unknown, key: string, value: unknown, context?: { source?: string }) => unknown;
+import { treeOf, type Node } from "./json_tree";
 
 const LONG_DIGITS = /\d{16}/;
 const INTEGER = /^-?\d+$/;
 
-const exact: Reviver = (_key, value, context) =>
-  typeof value === "number" && !Number.isSafeInteger(value) && INTEGER.test(context?.source ?? "")
-    ? BigInt(context?.source ?? "")
-    : value;
-
 export function parseJson(text: string): unknown {
-  return LONG_DIGITS.test(text) ? JSON.parse(text, exact as Parameters<typeof JSON.parse>[1]) : JSON.parse(text);
+  const tree = LONG_DIGITS.test(text) ? treeOf(text) : null;
+  return tree ? valueOf(tree) : JSON.parse(text);
+}
+
+function valueOf(node: Node): unknown {
+  switch (node.kind) {
+    case "object":
+      return Object.fromEntries(node.members.map(([name, member]) => [name, valueOf(member)]));
+    case "array":
+      return node.items.map(valueOf);
+    case "string":
+      return node.text;
+    case "number":
+      return INTEGER.test(node.text) && !Number.isSafeInteger(Number(node.text)) ? BigInt(node.text) : Number(node.text);
+    default:
+      return JSON.parse(node.text);
+  }
 }
 
 /** JSON text of a value; a BigInt is written as the integer that it is. */

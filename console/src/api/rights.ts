@@ -17,9 +17,10 @@ export function may(verb: Verb, topic?: string): boolean {
   });
 }
 
-/** Patterns as scopes have them: a name, or a prefix that ends in a star. */
+/** Patterns as scopes have them: a star stands for any characters. */
 function matches(pattern: string, topic: string): boolean {
-  return pattern.endsWith("*") ? topic.startsWith(pattern.slice(0, -1)) : pattern === topic;
+  const literals = pattern.split("*").map((text) => text.replace(/[.\\+?^${}()|[\]]/g, "\\$&"));
+  return new RegExp(`^${literals.join(".*")}$`, "s").test(topic);
 }
 
 /** Ask who the caller is, now and whenever the key changes. */

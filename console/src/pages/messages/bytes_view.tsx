@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Choices, Copy, type Choice } from "../../ui/parts";
 import { bytes as size } from "../../ui/format";
 import { JsonView } from "./json_view";
-import { treeOf } from "./json_tree";
+import { treeOf } from "../../api/json_tree";
 import { bytesOf, hexDump, kindOf, textOf } from "./message";
 
 type View = "json" | "text" | "hex" | "base64";

@@ -4,7 +4,7 @@
  *     key = "AA17"   value.dest = MIA and value.delay_minutes >= 30   header.trace ~ 4bf9
  *     time > -1h     not (key ~ test or value.tags[0] = x)            "any text"
  */
-import { at, treeOf, type Node } from "./json_tree";
+import { at, treeOf, type Node } from "../../api/json_tree";
 import { shownText, textOf, type Message } from "./message";
 
 export type Filter = (message: Message) => boolean;
@@ -160,10 +160,11 @@ function number(field: "offset" | "partition" | "size", operator: Operator, oper
   return (message) => ordered(Number(BigInt(message[field]) - wanted), operator);
 }
 
-/** Compare text; an absent one equals `null` only. Numbers on both sides are compared as numbers by < and >. */
+/** Compare text; an absent one equals the word `null` only, and no text does. Numbers on both sides are compared as numbers by < and >. */
 function compared(text: string | null, operator: Operator, operand: Token): boolean {
   const wanted = operand.text;
-  if (text === null) return (operand.kind === "word" && wanted === "null") === (operator === "=") && (operator === "=" || operator === "!=");
+  if (operand.kind === "word" && wanted === "null") return (text === null) === (operator === "=");
+  if (text === null) return operator === "!=" || operator === "!~";
   if (operator === "=") return text === wanted;
   if (operator === "!=") return text !== wanted;
   if (operator === "~") return text.toLowerCase().includes(wanted.toLowerCase());

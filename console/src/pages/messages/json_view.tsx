@@ -1,7 +1,7 @@
 /** JSON as a tree that opens and closes; text nodes only, so markup in a value is shown, not obeyed. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { Node } from "./json_tree";
+import type { Node } from "../../api/json_tree";
 
 const FIRST_CHILDREN = 100;
 const OPEN_DEPTH = 2;

@@ -29,6 +29,7 @@ export class Session {
   readonly total = signal(0);
   readonly problem = signal<Problem | undefined>(undefined);
   #found: Message[] = [];
+  #held: Message[] = [];
   #reader: Reader | undefined;
   #tail: LiveTail | undefined;
   #stop = new AbortController();
@@ -78,6 +79,7 @@ export class Session {
   /** Hold the display of a live tail; what comes meanwhile is counted, and kept up to the bound. */
   hold(): void {
     this.state.value = this.state.value === "held" ? "live" : "held";
+    if (this.state.value === "live") this.messages.value = this.#held;
   }
 
   close(): void {
@@ -97,6 +99,7 @@ export class Session {
     this.#tail = new LiveTail(topic, partition, filter, ({ messages, received, problem }) => {
       this.problem.value = problem;
       this.scanned.value = received;
+      this.#held = messages;
       if (this.state.value !== "held") this.messages.value = messages;
     });
   }

@@ -1,0 +1,4 @@
+/** What a browser has and Node has not, for modules that read it when they are loaded. */
+import { vi } from "vitest";
+
+vi.stubGlobal("sessionStorage", { getItem: () => null });

@@ -1,0 +1,92 @@
+"""A service that stops and comes back under the page, and one that asks for a key."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.browser import Console, browsing
+from tests.support.credentials import create_key
+from tests.support.server import serving
+
+pytestmark = pytest.mark.needs("chromium", "console")
+
+
+def put_topic(url: str, token: str = "") -> None:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=url, headers=headers) as client:
+        client.put("/v1/topics/events", json={}).raise_for_status()
+        client.post("/v1/topics/events/records", json={"records": [{"value": "one"}]})
+
+
+def test_a_restarted_service_is_found_again(browser: Browser, tmp_path: Path) -> None:
+    """While it is away the page says so and keeps what it shows; then it goes on by itself."""
+    with ExitStack() as first:
+        served = first.enter_context(serving(tmp_path / "data"))
+        put_topic(served.url)
+        port = int(served.url.rpartition(":")[2])
+        with browsing(browser, served.url) as console:
+            console.open("topics/events/messages?from=live")
+            console.text("Live").wait_for()
+            console.page.get_by_role("link", name="Topics").first.click()
+            console.page.get_by_role("link", name="events").wait_for()
+            first.close()
+            console.text("The service does not answer").wait_for()
+            assert console.page.get_by_role("link", name="events").is_visible()
+            with serving(tmp_path / "data", port=port):
+                console.text("The service does not answer").wait_for(state="hidden")
+            console.errors.clear()  # the browser reports each connection that failed
+
+
+def open_with_key(console: Console, path: str, token: str) -> None:
+    """Load a page and give it the key that it asks for."""
+    console.open(path)
+    console.page.get_by_label("Key or token").fill(token)
+    console.button("Use it").click()
+    console.page.get_by_role("dialog").wait_for(state="hidden")
+    console.errors.clear()  # the browser reports every answer 401
+
+
+def test_a_key_that_reads_sees_no_button_it_may_not_press(browser: Browser, tmp_path: Path) -> None:
+    """No create, delete, change, append or replay; the charts say which scope they need."""
+    admin = create_key(tmp_path / "data", "admin", "read:*", "append:*", "admin:*")
+    reader = create_key(tmp_path / "data", "reader", "read:*")
+    with serving(tmp_path / "data") as served:
+        put_topic(served.url, admin)
+        with browsing(browser, served.url) as console:
+            open_with_key(console, "topics/events/messages?open=0/0", reader)
+            console.text("Offset 0").wait_for()
+            assert console.button("Replay to a topic").count() == 0
+            console.page.get_by_role("link", name="Configuration").click()
+            console.page.get_by_text("retention.ms").first.wait_for()
+            names = ("Delete topic", "Add partitions", "No changes", "Use default")
+            assert [console.button(name).count() for name in names] == [0] * 4
+            assert console.page.get_by_label("retention.ms", exact=True).count() == 0
+            console.page.get_by_role("link", name="Produce").click()
+            console.text("may not append").wait_for()
+            console.page.get_by_role("link", name="Overview").click()
+            console.text("need a key with the scope").wait_for()
+            console.page.get_by_role("navigation").get_by_role("link", name="Topics").click()
+            console.page.get_by_role("link", name="events").wait_for()
+            assert console.button("Create topic").count() == 0
+            console.errors.clear()  # 403 of what a page asked before it knew the scopes
+
+
+def test_a_key_is_forgotten_by_a_reload_unless_it_is_kept(browser: Browser, tmp_path: Path) -> None:
+    """In memory by default; in the tab's session storage when the person says so."""
+    token = create_key(tmp_path / "data", "reader", "read:*")
+    with serving(tmp_path / "data") as served, browsing(browser, served.url) as console:
+        open_with_key(console, "topics", token)
+        console.page.reload()
+        console.page.get_by_label("Key or token").fill(token)
+        console.page.get_by_label("Keep it until this tab is closed").check()
+        console.button("Use it").click()
+        console.text("There are no topics yet").wait_for()
+        console.page.reload()
+        console.text("There are no topics yet").wait_for()
+        assert console.button("API key in use").is_visible()
+        stored = console.page.evaluate("[Object.keys(localStorage).length, document.cookie]")
+        assert stored == [0, ""]
+        console.errors.clear()  # the answers 401

@@ -1,0 +1,110 @@
+"""Each page: accessible, under its policy, at its own address, and light."""
+
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.console.files import DIRECTORY
+from tests.support.browser import Console
+
+pytestmark = pytest.mark.needs("chromium", "console")
+
+LONG = "payments-eu-west-1.ledger.entries.v2.compacted-by-account-and-currency-of-settlement"
+PAGES = [
+    "",
+    "topics",
+    "topics?create=1",
+    "topics?q=nothing",
+    f"topics/{LONG}/messages?open=0/0&from=earliest",
+    f"topics/{LONG}/messages?filter=key+%3D+nothing",
+    f"topics/{LONG}/messages?filter=what%3F",
+    "topics/empty/messages",
+    "topics/empty/messages?from=live",
+    f"topics/{LONG}/partitions",
+    f"topics/{LONG}/configuration",
+    f"topics/{LONG}/produce",
+    "topics/absent",
+    "nowhere/at/all",
+]
+
+
+@pytest.fixture(autouse=True)
+def topics(client: httpx.Client) -> None:
+    """A topic with a record, whose name is long, and one without any."""
+    client.put(f"/v1/topics/{LONG}", json={"partitions": 2}).raise_for_status()
+    client.put("/v1/topics/empty", json={}).raise_for_status()
+    record = {"key": "k", "value": {"a": [1, "two", None, {"b": True}]}}
+    path = f"/v1/topics/{LONG}/partitions/0/records"
+    client.post(path, json={"records": [record]}).raise_for_status()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (360, "light")])
+def test_axe_finds_nothing_on_any_page(console: Console, width: int, scheme: Any) -> None:
+    """WCAG 2.2 AA by axe, and nothing wider than the window, in dark and light."""
+    console.page.set_viewport_size({"width": width, "height": 800})
+    console.page.emulate_media(color_scheme=scheme)
+    faults = {}
+    for path in PAGES:
+        console.page.goto(f"{console.url}/console/{path}")
+        console.page.wait_for_load_state("networkidle" if "live" not in path else "load")
+        faults[path] = console.faults()
+    console.errors[:] = [one for one in console.errors if "404" not in one]  # the absent topic
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_every_address_can_be_reloaded(console: Console) -> None:
+    """A reload shows what it showed; what is in the address stays there."""
+    for path in PAGES:
+        console.page.goto(f"{console.url}/console/{path}")
+        console.page.locator("main h1, main h2").first.wait_for()
+        heading = console.page.locator("main h1, main h2").first.inner_text()
+        address = console.page.url
+        console.page.reload()
+        console.page.locator("main h1, main h2").first.wait_for()
+        assert (console.page.locator("main h1, main h2").first.inner_text(), console.page.url) == (
+            heading,
+            address,
+        )
+    console.errors[:] = [one for one in console.errors if "404" not in one]  # the absent topic
+
+
+def test_the_policy_is_enforced(console: Console) -> None:
+    """An inline script, eval and HTML from text are refused by the browser."""
+    console.open()
+    refusals = console.page.evaluate(
+        """() => {
+            const told = [];
+            const tell = event => told.push(event.effectiveDirective);
+            document.addEventListener("securitypolicyviolation", tell);
+            const script = document.createElement("script");
+            try { script.textContent = "window.ran = 1"; } catch { told.push("script text"); }
+            document.body.append(script);
+            try { document.body.innerHTML = "<b>text</b>"; } catch { told.push("innerHTML"); }
+            const frame = document.createElement("img");
+            frame.src = "https://elsewhere.invalid/x.png";
+            document.body.append(frame);
+            return new Promise(done => setTimeout(() => done([told, window.ran]), 200));
+        }"""
+    )
+    assert refusals[1] is None
+    assert {"script text", "innerHTML", "img-src"} <= set(refusals[0])
+    assert console.errors
+    console.errors.clear()
+
+
+def test_the_first_page_is_light_and_quick(console: Console) -> None:
+    """At most 150 KB gzipped, scripts and styles together, and nothing else is asked for."""
+    asked: list[str] = []
+    console.page.on("request", lambda request: asked.append(request.url))
+    console.open()
+    files = [Path(url).name for url in asked if "/console/" in url]
+    size_bytes = sum(path.stat().st_size for path in DIRECTORY.rglob("*.gz"))
+    assert size_bytes <= 150 * 1000
+    assert len([name for name in files if re.search(r"\.(js|css)$", name)]) == 2
+    assert all(url.startswith(console.url) for url in asked)
+    for path in DIRECTORY.rglob("*.gz"):
+        assert gzip.decompress(path.read_bytes()) == path.with_suffix("").read_bytes()

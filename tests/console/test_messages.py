@@ -1,0 +1,157 @@
+"""Messages: found by filters, followed live, exact to the byte, downloaded and replayed."""
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from engine.records.builder import build_batch
+from tests.support.browser import Console, browsing
+from tests.support.server import serving
+from tests.support.time import START_MS
+
+pytestmark = pytest.mark.needs("chromium", "console")
+
+FAR = 2**53 + 1
+"""An offset that a JavaScript number cannot hold."""
+
+
+def fill(client: httpx.Client, topic: str, records: Iterable[object], partitions: int = 1) -> None:
+    config = {"retention.ms": "-1"}
+    client.put(f"/v1/topics/{topic}", json={"partitions": partitions, "config": config})
+    body = {"records": list(records)}
+    client.post(f"/v1/topics/{topic}/records", json=body).raise_for_status()
+
+
+def test_a_record_is_found_by_a_member_of_its_value(console: Console, client: httpx.Client) -> None:
+    """The filter reads the whole topic, says how far it is, and compares 64-bit numbers exactly."""
+    fill(
+        client,
+        "orders",
+        ({"key": f"k{n}", "value": {"id": 9_007_199_254_740_993 + n}} for n in range(3000)),
+        partitions=3,
+    )
+    console.open("topics/orders/messages?from=earliest")
+    console.page.get_by_label("Filter messages").fill("value.id = 9007199254742225")
+    console.button("Search").click()
+    console.text("all read").wait_for()
+    assert console.rows("Messages").count() == 1
+    console.rows("Messages").first.click()
+    assert "9007199254742225" in console.page.get_by_label("Value as JSON").inner_text()
+    console.page.reload()
+    console.page.get_by_label("Value as JSON").wait_for()
+    assert console.page.get_by_label("Filter messages").input_value().endswith("2225")
+
+
+def test_a_filter_that_cannot_be_read_says_where(console: Console, client: httpx.Client) -> None:
+    """A mistake is named with its place, and nothing is read."""
+    fill(client, "events", [{"value": 1}])
+    console.open("topics/events/messages?filter=valeu.id+%3D+1")
+    console.text("is not a field").wait_for()
+
+
+def test_newest_come_first_and_a_long_list_goes_on(console: Console, client: httpx.Client) -> None:
+    """The last record is on top; scrolling down reads older ones, down to the first."""
+    records = [{"value": n, "timestamp": START_MS + n} for n in range(900)]
+    fill(client, "events", records, partitions=2)
+    console.open("topics/events")
+    first = console.rows("Messages").first
+    first.wait_for()
+    assert first.inner_text().split("\n")[-2] == "899"
+    scroller = console.page.get_by_role("list", name="Messages")
+    console.page.wait_for_function(
+        "list => { list.scrollTop = list.scrollHeight;"
+        " return document.body.innerText.includes('all read'); }",
+        arg=scroller.element_handle(),
+    )
+    last = console.rows("Messages").last
+    assert "\n0\n" in f"{last.inner_text()}\n"
+
+
+def test_offsets_beyond_two_to_the_53_are_exact(browser: Browser, tmp_path: Path) -> None:
+    """A log that starts there is listed, opened by its link, and linked to, digit by digit."""
+    directory = tmp_path / "data" / "far-0"
+    directory.mkdir(parents=True)
+    records = [(START_MS, b"key", b"%d" % n, ()) for n in range(3)]
+    batch = build_batch(records, base_offset=FAR, leader_epoch=0)
+    (directory / f"{FAR:020}.log").write_bytes(batch)
+    with serving(tmp_path / "data") as served, browsing(browser, served.url) as console:
+        console.open("topics/far/messages?from=earliest")
+        console.text(str(FAR + 2)).wait_for()
+        assert [str(FAR + n) in console.rows("Messages").nth(n).inner_text() for n in range(3)] == [
+            True
+        ] * 3
+        console.open(f"topics/far/messages?from=offset&at={FAR + 1}&partition=0&open=0/{FAR + 1}")
+        console.text("Offset 9,007,199,254,740,994").wait_for()
+        assert console.rows("Messages").count() == 2
+        console.open("topics/far/partitions")
+        console.text("9,007,199,254,740,993").wait_for()
+        console.text("9,007,199,254,740,996").wait_for()
+
+
+def test_a_live_tail_pauses_and_stays_bounded(console: Console, client: httpx.Client) -> None:
+    """While it is paused the list stands still; afterwards it has what came, at most its bound."""
+    client.put("/v1/topics/events", json={"partitions": 4})
+    console.open("topics/events/messages?from=live")
+    console.text("Waiting for the next record").wait_for()
+    fill(client, "events", [{"value": "before"}])
+    console.text("before").wait_for()
+    console.button("Pause").click()
+    sender = threading.Thread(
+        target=lambda: [fill(client, "events", [{"value": f"v{n}"}] * 2000) for n in range(6)]
+    )
+    sender.start()
+    sender.join()
+    console.text("12,001 received").wait_for()
+    assert console.rows("Messages").count() == 1
+    console.button("Resume").click()
+    console.text("the newest 5,000 are kept").wait_for()
+    assert console.rows("Messages").count() < 200
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(console: Console, client: httpx.Client) -> None:
+    """Binary as a hex dump, a tombstone and a missing key in words."""
+    record = {"value": "AAECAwT/", "value_encoding": "base64"}
+    fill(client, "events", [record, {"key": "gone", "value": None}])
+    console.open("topics/events/messages?from=earliest&open=0/0")
+    dump = console.page.get_by_label("Value as Hex")
+    dump.wait_for()
+    assert dump.inner_text().startswith("00000000  00 01 02 03 04 ff")
+    console.button("Base64").click()
+    assert console.page.get_by_label("Value as Base64").inner_text() == "AAECAwT/"
+    console.text("No key.").wait_for()
+    console.rows("Messages").nth(1).click()
+    console.text("Tombstone: no value.").wait_for()
+
+
+def test_what_was_found_is_downloaded_and_replayed(console: Console, client: httpx.Client) -> None:
+    """The download can be appended as it is; a replay has the same keys, values and headers."""
+    headers = [{"key": "trace", "value": "4bf9"}]
+    fill(client, "events", [{"key": "k", "value": {"n": 1.10}, "headers": headers}])
+    fill(client, "events", [{"key": "l", "value": "/wA=", "value_encoding": "base64"}])
+    client.put("/v1/topics/copy", json={})
+    console.open("topics/events/messages?from=earliest")
+    console.rows("Messages").nth(1).wait_for()
+    with console.page.expect_download() as download:
+        console.button("Download NDJSON").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert json.loads(lines[0])["value"] == '{"n":1.1}'
+    assert json.loads(lines[1])["value_encoding"] == "base64"
+    console.button("Replay to a topic").first.click()
+    console.page.get_by_label("To topic").fill("copy")
+    console.button("Append").click()
+    console.text("2 appended to").wait_for()
+    read = "/v1/topics/{}/partitions/0/records?encoding=base64"
+    members = ("key", "value", "headers")
+    copied, original = (
+        [
+            [record[one] for one in members]
+            for record in client.get(read.format(topic)).json()["records"]
+        ]
+        for topic in ("copy", "events")
+    )
+    assert copied == original
