@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from app.http.answers import CODER, App, Message, Receive, Scope, Send
+from app.http.ingest_urls import hide_token
 from app.http.request_checks import trace_of
 from app.operations.read.content_coding import coded
 from app.operations.service import Service
@@ -36,6 +37,7 @@ class Frame:
             return
         started = perf_counter()
         scope["path"] = _path_of(scope)
+        hide_token(scope)
         head = dict(scope["headers"])
         trace = trace_of(head)
         scope[CODER] = partial(coded, self._service, head)

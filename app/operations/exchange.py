@@ -136,13 +136,22 @@ class Exchange:
 
     async def body(self) -> Body:
         """Return the complete, decoded body, after the check of its digest."""
-        settings = self.service.settings
-        limit = ("max_request_bytes", settings.max_request_bytes)
-        body = await self._collect(limit)
+        return await self.unpacked(await self.body_as_sent())
+
+    async def body_as_sent(self) -> Body:
+        """Return the complete body, which is what a sender has signed."""
+        return await self._collect(self._body_limit)
+
+    async def unpacked(self, body: Body) -> Body:
+        """Return a body as sent decoded, after the check of its digest."""
         head = self.head
         if b"content-digest" in head or b"content-encoding" in head:
-            return await self._unpack(body, limit)
+            return await self._unpack(body, self._body_limit)
         return body
+
+    @property
+    def _body_limit(self) -> tuple[str, int]:
+        return ("max_request_bytes", self.service.settings.max_request_bytes)
 
     async def control_body(self) -> Body:
         """Return the body of an administrative request: JSON, and small."""

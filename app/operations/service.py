@@ -116,9 +116,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         await self.security.open()
         await self.store.open()
-        topic_ids = {name: topic.topic_id for name, topic in self.topics.all().items()}
-        self.profiles.load(topic_ids)
-        self.ingest_tokens.load(topic_ids)
+        self.senders.load({name: topic.topic_id for name, topic in self.topics.all().items()})
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
@@ -216,7 +214,7 @@ class Service:
 
     async def forget_senders(self, topic: str) -> None:
         """Remove the ingest profile and the tokens that a topic had, durably."""
-        names = [*self.profiles.forget(topic), *self.ingest_tokens.forget(topic)]
+        names = self.senders.forget(topic)
         if names:
             await self.store.documents.change(dict.fromkeys(names))
 

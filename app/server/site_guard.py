@@ -10,6 +10,7 @@ from time import perf_counter
 from app.api.frame import path_as_sent
 from app.api.rest_v2.errors import error_answer, is_for_proxies
 from app.http.answers import App, Receive, Scope, Send, send_answer
+from app.http.ingest_urls import hide_token
 from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of, problem_answer
 from app.http.request_checks import trace_of
 from app.operations.service import Service
@@ -25,6 +26,7 @@ class SiteGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in PROBES:
+            hide_token(scope)
             server = scope.get("server")
             try:
                 self._service.sites.ensure_admitted(

@@ -32,7 +32,7 @@ from app.operations.exchange import Exchange
 from app.operations.ingest.ingest import ingest_append
 from app.operations.service import Service
 from app.store.port import Partition
-from app.wire.hot_operations import HotOperation
+from app.wire.hot_operations import INGEST, HotOperation
 from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
@@ -123,10 +123,15 @@ class HotLane(Lane):
         self, connection: HttpToolsProtocol, cached: CachedHead
     ) -> HotAppend | HotRefusal | None:
         """Return the admitted or refused request with this head; None if it is not hot."""
-        admitted = self.let_in(connection, cached.asked, cached.fields)
+        asked, kind = cached.asked, HotAppend
+        if asked.operation == INGEST:
+            if not self.service.senders.can_verify_now(asked.topic, cached.body_bytes):
+                return None
+            kind = HotIngest
+        admitted = self.let_in(connection, asked, cached.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
-        return HotAppend(self, connection, cached, *admitted)
+        return kind(self, connection, cached, *admitted)
 
     def _understand(
         self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall | IngestCall
@@ -296,6 +301,21 @@ class HotAppend(HotRequest):
             return
         status, head, body = self._append.receipt()
         self._send(status, head, body)
+
+
+class HotIngest(HotAppend):
+    """One ingest request: its sender may be known only when its body has arrived."""
+
+    __slots__ = ()
+
+    def finish(self) -> None:
+        if not self._has_body:
+            exchange = self._exchange
+            try:
+                self._lane.service.senders.verify(exchange.caller, exchange.head, self._body)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._refuse(error)
+        super().finish()
 
 
 def _maker_of(

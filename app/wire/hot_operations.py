@@ -22,6 +22,9 @@ from app.codecs.calls import (
 )
 from engine.fs.names import MAX_TOPIC_LENGTH
 
+INGEST: Final = "ingest"
+"""The operation that senders without credentials may call."""
+
 MAX_URLS: Final = 4_096
 """The number of cached request lines."""
 
@@ -95,7 +98,7 @@ def _parser_of(
 _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("POST", "records"): "appendRecords",
     ("POST", "batches"): "appendBatches",
-    ("POST", "ingest"): "ingest",
+    ("POST", "ingest"): INGEST,
     ("GET", "records"): "readRecords",
     ("GET", "batches"): "readBatches",
     ("GET", "offsets"): "getOffsets",

@@ -26,7 +26,7 @@ from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.store.port import Partition
-from app.wire.hot_operations import HotOperation, HotOperations
+from app.wire.hot_operations import INGEST, HotOperation, HotOperations
 from engine.errors import EngineError
 from engine.types import Buffer
 
@@ -88,7 +88,8 @@ class Lane:
         peer = peer_of(connection.scope)
         caller: Principal | None = None
         try:
-            caller = service.security.authorize(asked.operation, partition.topic, headers, peer)
+            authority = service.senders if asked.operation == INGEST else service.security
+            caller = authority.authorize(asked.operation, partition.topic, headers, peer)
             holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
             return partition, Exchange(service, fields, caller=caller, holder=holder)
         except Exception as error:  # noqa: BLE001  # every error has a problem document

@@ -28,7 +28,7 @@ from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.store.port import Partition
-from app.wire.hot_operations import HotOperation
+from app.wire.hot_operations import INGEST, HotOperation
 
 OPERATION: Final = "tidelog.operation"
 """Key of the scope: the `HotOperation`, set by the connection."""
@@ -88,8 +88,9 @@ class HotTasks:
     def _authorize(self, asked: HotOperation, scope: Scope) -> Principal:
         """Return the principal; it is logged and charged even if the request is refused."""
         security, headers, peer = self._service.security, scope["headers"], peer_of(scope)
+        authority = self._service.senders if asked.operation == INGEST else security
         try:
-            caller = security.authorize(asked.operation, asked.topic, headers, peer)
+            caller = authority.authorize(asked.operation, asked.topic, headers, peer)
         except Exception as error:
             if (refused := security.refused(error, asked.operation, headers, peer)) is not None:
                 scope[CALLER_KEY] = refused

@@ -23,6 +23,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Accept-Encoding": _Header("Content encodings that are accepted", example="gzip, zstd"),
     "Accept-Post": _Header("Media types that are accepted"),
     "Accept-Ranges": _Header("`Range` is supported for this answer", example="bytes"),
+    "Allow": _Header("Methods of this path", example="GET, HEAD, OPTIONS, POST"),
     "Cache-Control": _Header(
         "`no-store`; `private` or `public`, `max-age=31536000, immutable` for an immutable page",
         example="no-store",
@@ -49,6 +50,8 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Retry-After": _Header("Seconds to wait before the next attempt", _NUMBER),
     "Vary": _Header("Request headers that the answer depends on"),
     "WWW-Authenticate": _Header("What is missing (RFC 6750); not in a 403 of a fenced producer"),
+    "WebHook-Allowed-Origin": _Header("The `WebHook-Request-Origin` that may send"),
+    "WebHook-Allowed-Rate": _Header("Requests per minute that are taken, or `*`", example="*"),
     "Want-Content-Digest": _Header("Digest algorithms that are accepted (RFC 9530)"),
     "X-Accel-Buffering": _Header(
         "`no`: nginx passes events and streams on as they come", example="no"
@@ -86,6 +89,7 @@ _JSON: Final = ("Content-Encoding", "Vary")
 _APPENDED: Final = (*MARKS, "ETag", "Link", "Location")
 _READ: Final = (*MARKS, "ETag", "Link", "Log-Explain", "Vary")
 _PART: Final = ("Accept-Ranges", "Content-Range")
+_PERMISSION: Final = ("Allow", "WebHook-Allowed-Origin", "WebHook-Allowed-Rate")
 _FILE: Final = (*MARKS, "ETag", "Link", "Accept-Ranges", "Content-Disposition")
 
 _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -119,6 +123,8 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("endTransaction", "200"): (*MARKS, "ETag"),
     **{(name, "200"): MARKS for name in _ABOUT_LOGS},
     ("movePartition", "202"): MARKS,
+    ("allowIngest", "200"): _PERMISSION,
+    ("allowIngestWithToken", "200"): _PERMISSION,
     **{
         (name, status): ("ETag",)
         for name in ("getGroupOffset", "putGroupOffset", "getIngestProfile", "putIngestProfile")

@@ -11,6 +11,7 @@ from app.api.routes.groups import router as groups
 from app.api.routes.health import router as health
 from app.api.routes.ingest import router as ingest
 from app.api.routes.ingest_profiles import router as ingest_profiles
+from app.api.routes.ingest_senders import router as ingest_senders
 from app.api.routes.maintenance import router as maintenance
 from app.api.routes.offsets import router as offsets
 from app.api.routes.producers import router as producers
@@ -26,6 +27,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     records,
     batches,
     ingest,
+    ingest_senders,
     ingest_profiles,
     fetch,
     tail,

@@ -68,15 +68,24 @@ async def _headers(
     """Document the headers of ingest; the operation reads them itself."""
 
 
+INGEST_HEADERS: Final = Depends(_headers)
+INGEST_RESPONSES: Final = {
+    **answers(200, IngestReceipt, "The records are on disk"),
+    **problems(404, 408, 409, 413, 415, 422, 504, 507),
+}
+INGEST_BODY: Final = {"requestBody": {"required": True, "content": _BODIES}}
+PROBE_RESPONSES: Final = {
+    **answers(200, IngestEndpoint, "The topic takes requests"),
+    **problems(404),
+}
+
+
 @router.post(
     "/{topic}/ingest",
     operation_id="ingest",
-    dependencies=[Depends(_headers)],
-    responses={
-        **answers(200, IngestReceipt, "The records are on disk"),
-        **problems(404, 408, 409, 413, 415, 422, 504, 507),
-    },
-    openapi_extra={"requestBody": {"required": True, "content": _BODIES}},
+    dependencies=[INGEST_HEADERS],
+    responses=INGEST_RESPONSES,
+    openapi_extra=INGEST_BODY,
 )
 async def ingest(
     exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[IngestParameters, Query()]
@@ -93,7 +102,7 @@ async def ingest(
 @router.get(
     "/{topic}/ingest",
     operation_id="checkIngest",
-    responses={**answers(200, IngestEndpoint, "The topic takes requests"), **problems(404)},
+    responses=PROBE_RESPONSES,
 )
 async def check_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Answer the health check of a sender, which is a GET or a HEAD."""

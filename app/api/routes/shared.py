@@ -14,8 +14,10 @@ from pydantic import BaseModel
 
 from app.api.routes.parameters import query_names
 from app.codecs.conditions import ensure_defined
+from app.http.ingest_urls import SENDER_KEY
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange, holder_of
+from app.operations.ingest.senders import Senders
 from app.operations.local import local_partition
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
@@ -51,13 +53,34 @@ async def _identify(request: Request) -> None:
     security: Security = request.app.state.service.security
     refuse_credentials_in(scope["query_string"])
     operation: str | None = scope["route"].operation_id
-    caller = security.identify(operation, scope["headers"], peer_of(scope))
+    caller = _sender(request, operation) or security.identify(
+        operation, scope["headers"], peer_of(scope)
+    )
     scope[CALLER_KEY] = caller  # before it may be refused: the audit log tells who tried
     security.admit(caller, operation, request.path_params.get("topic"))
     _ensure_understood(request)
     if scope["method"] not in _SAFE_METHODS:
         ensure_defined(dict(scope["headers"]), _conditions_of(scope["route"]))
 
+
+def _sender(request: Request, operation: str | None) -> Principal | None:
+    """Return who sends to an ingest URL, unless it has credentials as for any other operation."""
+    if operation not in _OF_SENDERS:
+        return None
+    scope = request.scope
+    senders: Senders = request.app.state.service.senders
+    return senders.enter(
+        request.path_params["topic"],
+        dict(scope["headers"]),
+        peer=peer_of(scope),
+        token=scope.get(SENDER_KEY, "") if "token" in request.path_params else None,
+        is_probe=scope["method"] in _SAFE_METHODS,
+    )
+
+
+_OF_SENDERS: Final = frozenset(
+    {"checkIngest", "checkIngestWithToken", "ingest", "ingestOtlp", "ingestWithToken"}
+)
 
 IDENTIFIED: Final = Depends(_identify)
 """What each router begins with, so that nothing is asked before it."""

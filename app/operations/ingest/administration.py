@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.codecs.conditions import ensure_conditions, is_known
+from app.codecs.json_pointer import pointer_of
 from app.codecs.receipts import to_json
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
 from app.http.problems import IngestProfileNotFound, InvalidBody
@@ -28,6 +29,7 @@ async def put_profile(exchange: Exchange, topic: str, wanted: PutIngestProfile) 
         before = service.profiles.stored(topic)
         etag = None if before is None else _etag_of(before)
         ensure_conditions(exchange.head, etag, topic=topic)
+        _ensure_usable(wanted)
         complete = _with_secrets(wanted, before)
         stored = await service.profiles.put(topic, topic_id, complete)
     return _profile_answer(stored, status=201 if before is None else 200)
@@ -85,6 +87,13 @@ def _stored(exchange: Exchange, topic: str) -> Stored:
             topic=topic,
         )
     return stored
+
+
+def _ensure_usable(wanted: PutIngestProfile) -> None:
+    """Raise InvalidRequestValue for a pointer that is too deep to be followed."""
+    for source in (wanted.key, wanted.delivery_id):
+        if source is not None and source.pointer is not None:
+            pointer_of(source.pointer)
 
 
 def _with_secrets(wanted: PutIngestProfile, before: Stored | None) -> PutIngestProfile:

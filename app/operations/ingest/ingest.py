@@ -21,7 +21,7 @@ from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, 
 from app.operations.append.append_partition import complete
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
-from app.operations.ingest.profile import DEFAULT_PROFILE
+from app.operations.ingest.handshakes import challenge_answer
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import EngineError
@@ -40,7 +40,11 @@ async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
     append = ingest_append(service, service.any_partition(topic), exchange.head, call)
-    return await complete(append, exchange, await exchange.body())
+    body = await exchange.body_as_sent()
+    await service.senders.verified(exchange.caller, exchange.head, body, exchange.write)
+    body = await exchange.unpacked(body)
+    challenge = challenge_answer(service.profiles.of(topic), body)
+    return challenge or await complete(append, exchange, body)
 
 
 def ingest_append(
@@ -51,7 +55,8 @@ def ingest_append(
     Raises MalformedRequest for headers that make no sense.
     """
     ensure_unconditional(head)
-    return IngestAppend(service, partition, plan_of(head, call.split, DEFAULT_PROFILE))
+    plan = plan_of(head, call.split, service.profiles.of(partition.topic))
+    return IngestAppend(service, partition, plan)
 
 
 class _Written(NamedTuple):

@@ -8,37 +8,42 @@ without the secret could use up the quota of the sender.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from app.http.answers import Body
 from app.http.problems import Unauthenticated
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.tokens import IngestTokens
 from app.security.authority import Security
-from app.security.presented import CHALLENGE, CREDENTIAL_HEADERS
+from app.security.presented import CHALLENGE, CREDENTIAL_HEADERS, Headers
 from app.security.principal import UNVERIFIED, Principal
 from app.security.rules import APPEND
-from app.security.scopes import Grants
 from app.settings import Settings
 from app.store.port import Run
 from engine.clock import Clock
+from engine.errors import Recovering
 
-_NOTHING = Grants(())
+MAX_PRINCIPALS: Final = 10_000
+"""Topics whose sender is remembered; beyond it all of them are made again."""
 
 
 class Unverified(Principal):
     """The sender of one request, from its head on; `Senders.verify` makes it known."""
 
-    __slots__ = ("topic",)
+    __slots__ = ("known", "topic")
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(UNVERIFIED, _NOTHING)
+    def __init__(self, topic: str, known: Principal) -> None:
+        super().__init__(UNVERIFIED, known.grants)
         self.topic = topic
+        self.known = known
 
-    def become(self, known: Principal) -> None:
-        """Count and log the rest of the request for a principal; belongs to the event loop."""
-        self.name = known.name
-        self.grants = known.grants
-        self.meter = known.meter
+    def accept(self, body_bytes: int) -> None:
+        """Count and log the request for its known principal; QuotaExceeded if that may not send."""
+        self.name = self.known.name
+        self.meter = self.known.meter
+        if self.meter is not None:
+            self.meter.admit(APPEND)
+            self.meter.received(body_bytes)
 
 
 class Senders:
@@ -54,10 +59,23 @@ class Senders:
         clock: Clock,
     ) -> None:
         self._inline_bytes = settings.inline_append_bytes
+        self._principals: dict[str, Principal] = {}
+        self._is_loaded = False
         self._profiles = profiles
         self._tokens = tokens
         self._security = security
         self._clock = clock
+
+    def load(self, topic_ids: Mapping[str, str]) -> None:
+        """Take over what is stored for these topics; until then every sender is refused."""
+        self._profiles.load(topic_ids)
+        self._tokens.load(topic_ids)
+        self._is_loaded = True
+
+    def forget(self, topic: str) -> list[str]:
+        """Forget the profile and the tokens of a deleted topic; return the documents to remove."""
+        self._principals.pop(topic, None)
+        return [*self._profiles.forget(topic), *self._tokens.forget(topic)]
 
     def enter(
         self,
@@ -66,22 +84,53 @@ class Senders:
         *,
         peer: str | None = None,
         token: str | None = None,
+        is_probe: bool = False,
     ) -> Principal | None:
-        """Return the sender of a request whose head has arrived; None: `Security` knows it.
+        """Return the sender of a request whose head has arrived; None: `Security` identifies it.
 
-        `peer` is the subject of a client certificate, `token` the last segment of the URL. Raises
-        Unauthenticated, InvalidSignature, QuotaExceeded.
+        `peer` is the subject of a client certificate, `token` the last segment of the URL. A probe
+        is not signed. The caller is to be admitted by `Security`. Raises Unauthenticated,
+        InvalidSignature, and Recovering while it is not known who may send.
         """
+        if not self._is_loaded:
+            raise Recovering("the ingest profiles are being read")
         caller = None if token is None else self._tokens.identify(topic, token)
         signature = self._profiles.of(topic).signature
         if signature is not None:
             needs_signature = caller is None and not self._brings_credentials(head, peer)
             if signature.header in head or needs_signature:
-                signature.check(head, self._clock.now_ms())
-                return Unverified(topic)
-        if caller is not None and caller.meter is not None:
-            caller.meter.admit(APPEND)
+                if not is_probe:
+                    signature.check(head, self._clock.now_ms())
+                return Unverified(topic, self._known(topic))
         return caller
+
+    def authorize(
+        self, operation: str, topic: str, headers: Headers, peer: str | None = None
+    ) -> Principal:
+        """Return the sender of a request without a token whose head has arrived, admitted.
+
+        Raises what `enter` and `Security.authorize` raise.
+        """
+        caller = None
+        if self._profiles.of(topic).signature is not None:
+            caller = self.enter(topic, dict(headers), peer=peer)
+        return caller or self._security.authorize(operation, topic, headers, peer)
+
+    def can_verify_now(self, topic: str, body_bytes: int) -> bool:
+        """Whether `verify` does not block the event loop, and nothing but an append can follow."""
+        signature = self._profiles.of(topic).signature
+        if signature is None:
+            return True
+        return body_bytes <= self._inline_bytes and signature.scheme != "slack"
+
+    def _known(self, topic: str) -> Principal:
+        """Return the principal of all senders that sign what they send to a topic."""
+        known = self._principals.get(topic)
+        if known is None:
+            if len(self._principals) >= MAX_PRINCIPALS:
+                self._principals.clear()
+            known = self._principals[topic] = self._security.sender(f"ingest:{topic}", topic)
+        return known
 
     def _brings_credentials(self, head: Mapping[bytes, bytes], peer: str | None) -> bool:
         """Whether `Security` will judge credentials; without any configured it judges none."""
@@ -95,7 +144,7 @@ class Senders:
         """
         if isinstance(caller, Unverified):
             self._compare(caller.topic, head, body)
-            self._accept(caller, len(body))
+            caller.accept(len(body))
 
     async def verified(
         self, caller: Principal, head: Mapping[bytes, bytes], body: Body, run: Run
@@ -106,7 +155,7 @@ class Senders:
             return
         topic = caller.topic
         await run(lambda: self._compare(topic, head, body))
-        self._accept(caller, len(body))
+        caller.accept(len(body))
 
     def _compare(self, topic: str, head: Mapping[bytes, bytes], body: Body) -> None:
         """Raise InvalidSignature unless the body is signed as the profile says by now."""
@@ -117,9 +166,3 @@ class Senders:
                 headers={"www-authenticate": CHALLENGE},
             )
         signature.verify(head, body, self._clock.now_ms())
-
-    def _accept(self, caller: Unverified, body_bytes: int) -> None:
-        caller.become(self._security.sender(f"ingest:{caller.topic}", caller.topic))
-        if caller.meter is not None:
-            caller.meter.admit(APPEND)
-            caller.received(body_bytes)
