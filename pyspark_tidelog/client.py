@@ -51,7 +51,9 @@ class Answer:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise ServiceError(f"the service answered {bytes(self.body[:80])!r} instead of JSON")
+            raise ServiceError(
+                f"the service responded with {bytes(self.body[:80])!r} instead of JSON"
+            )
         return value
 
 
@@ -183,7 +185,7 @@ class ServiceClient:
                 self._sleep(pause_s(attempt, retry_after, random.random()))  # noqa: S311 jitter
         attempts = self._endpoint.retries + 1
         raise ServiceError(
-            f"no answer from {self._endpoint.url} after {attempts} attempts ({trouble}): "
+            f"no response from {self._endpoint.url} after {attempts} attempts ({trouble}): "
             f"is the service running there?"
         )
 

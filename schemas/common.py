@@ -118,8 +118,8 @@ TopicShown = Annotated[str, Field(description="Topic name.")]
 LogId = Annotated[
     str,
     Field(
-        description="`<topic id>.<leader epoch>`: names this log in cacheable URLs, so that a "
-        "topic that was deleted and created again is not taken for it.",
+        description="`<topic id>.<leader epoch>`: identifies this log in cacheable URLs; a topic "
+        "that was deleted and created again has another one.",
     ),
 ]
 LogIdGiven = Annotated[str, Field(max_length=64)]
@@ -138,8 +138,8 @@ Encoding = TypeAliasType(
     Annotated[
         EncodingName,
         Field(
-            description="How bytes are shown: `json`, the JSON value they are; `utf8`, their text; "
-            "`base64`."
+            description="How bytes are represented: `json`: as the JSON value they encode; "
+            "`utf8`: as text; `base64`."
         ),
     ],
 )

@@ -16,7 +16,7 @@ class DataDirectory(ResponseModel):
     path: str
     """Path on the server, as configured."""
     status: Literal["online", "offline"]
-    """`offline` after a disk error: its partitions answer 503 until a restart."""
+    """`offline` after a disk error: its partitions respond with 503 until a restart."""
     detail: str | None
     """Why the directory is offline, with the file's path within it; null while it is online."""
     partitions: Count
@@ -26,7 +26,7 @@ class DataDirectory(ResponseModel):
     total_bytes: Count | None
     """Size of the directory's file system; null if the server cannot tell."""
     free_bytes: Count | None
-    """What may still be written to that file system; null if the server cannot tell."""
+    """Free bytes of that file system; null if the server cannot tell."""
 
 
 class DataDirectoryList(ResponseModel):

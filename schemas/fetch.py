@@ -45,10 +45,10 @@ class ReadParameters(Parameters):
     the last stable offset) or `ts:<epoch ms>` (the first record at or after that time). Default
     `earliest`."""
     max_bytes: Bytes | None = None
-    """Upper bound for stored bytes in the answer; one whole batch is returned even if it is larger.
-    Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
+    """Upper bound for stored bytes in the response; one whole batch is returned even if it is
+    larger. Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
     min_bytes: Bytes = 1
-    """Long poll: answer as soon as this many bytes can be read. Default 1."""
+    """Long poll: respond as soon as this many bytes can be read. Default 1."""
     max_wait_ms: Annotated[int, Field(ge=0), INT64, DECIMAL] = 0
     """Long poll: milliseconds to wait for `min_bytes`, at most 60,000. Default 0, no wait."""
     end_offset: OffsetOrEnd | None = None
@@ -58,32 +58,31 @@ class ReadParameters(Parameters):
     """`read_committed` leaves out records of open and aborted transactions. Default
     `read_uncommitted`."""
     on_out_of_range: OutOfRange = "error"
-    """Where to start if `offset` is outside the log: 410 or 416 (`error`), `earliest` or `latest`.
-    Default `error`."""
+    """Where to start if `offset` is outside the log: fail with 410 or 416 (`error`), `earliest` or
+    `latest`. Default `error`."""
     log_id: LogIdGiven | None = None
     """`log_id` of the log to read; 409 if the log was replaced since. Default: none, not
     checked."""
     explain: Annotated[Flag, BeforeValidator(lambda text: text == "1" or text)] = False
-    """`true`, or `1`, adds the header `Log-Explain`: which segment was read and why the answer
+    """`true`, or `1`, adds the header `Log-Explain`: which segment was read and why the response
     ended. Default `false`."""
     stream: Flag = False
     """`true` sends everything up to `end_offset`, or up to the end of what is visible when the
-    request arrives, in one chunked answer; `max_bytes` bounds what is read at a time. If the answer
-    ends without its last chunk, it is not complete. Not with `max_records`, `min_bytes`,
-    `max_wait_ms` and `explain`. Default `false`, one page."""
+    request arrives, in one chunked response; `max_bytes` bounds each read. If the response ends
+    without its last chunk, it is incomplete. Not with `max_records`, `min_bytes`, `max_wait_ms` and
+    `explain`. Default `false`, one page."""
 
 
 class ReadRecordsParameters(ReadParameters):
     """What reads of records take besides."""
 
     max_records: Positive | None = None
-    """Upper bound for records in the answer. Default: `default_fetch_records` of `/v1/limits`."""
+    """Upper bound for records in the response. Default: `default_fetch_records` of `/v1/limits`."""
     encoding: Encoding | None = None
-    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
-    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
-    values."""
+    """Preferred encoding of keys, values and header values; a field that does not fit falls back
+    from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     format: Literal["json", "ndjson", "arrow"] | None = None
-    """Media type of the answer, for clients that cannot send `Accept`. Default: what `Accept`
+    """Media type of the response, for clients that cannot send `Accept`. Default: as `Accept`
     says."""
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type

@@ -49,8 +49,8 @@ class PartitionFetch(Model):
     """`read_committed` leaves out records of open and aborted transactions. Default
     `read_uncommitted`."""
     on_out_of_range: OutOfRange = "error"
-    """Where to start if `offset` is outside the log: the problem 410 or 416 (`error`), `earliest`
-    or `latest`. Default `error`."""
+    """Where to start if `offset` is outside the log: fail with 410 or 416 (`error`), `earliest` or
+    `latest`. Default `error`."""
     log_id: LogIdGiven | None = None
     """`log_id` of the log to read; `log_replaced` if it was replaced since. Default: not
     checked."""
@@ -73,9 +73,8 @@ class FetchRequest(Model):
     """Upper bound for records of all partitions together, as JSON. Default:
     `default_fetch_records` of `/v1/limits`."""
     encoding: Encoding | None = None
-    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
-    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
-    values."""
+    """Preferred encoding of keys, values and header values; a field that does not fit falls back
+    from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type
     `application/json;offsets=string`. Default `number`."""
@@ -105,7 +104,7 @@ class FailedPartition(ResponseModel):
     topic: TopicShown
     partition: PartitionNumber
     problem: Problem
-    """The error that a request for this partition alone would have been answered with."""
+    """The error of a request for this partition alone."""
 
 
 class FetchEntry(
@@ -128,14 +127,14 @@ class FetchPage(ResponseModel):
     """The result for each partition."""
 
     partitions: list[FetchEntry]
-    """One entry a partition, in the order of the request."""
+    """One entry for each partition, in the order of the request."""
 
 
 class FetchPageWithStringOffsets(ResponseModel):
     """The result for each partition, as `offsets=string` shows it."""
 
     partitions: list[FetchEntryWithStringOffsets]
-    """One entry a partition, in the order of the request."""
+    """One entry for each partition, in the order of the request."""
 
 
 class TopicReadParameters(Parameters):
@@ -157,12 +156,11 @@ class TopicReadParameters(Parameters):
     """`read_committed` leaves out records of open and aborted transactions. Default
     `read_uncommitted`."""
     on_out_of_range: OutOfRange = "error"
-    """Where to go on if retention removed what the token names: the problem 410 or 416 (`error`),
-    `earliest` or `latest`. Default `error`."""
+    """Where to continue if retention has removed an offset in the token: fail with 410 or 416
+    (`error`), `earliest` or `latest`. Default `error`."""
     encoding: Encoding | None = None
-    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
-    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
-    values."""
+    """Preferred encoding of keys, values and header values; a field that does not fit falls back
+    from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type
     `application/json;offsets=string`. Default `number`."""

@@ -102,12 +102,12 @@ class PartitionLag(ResponseModel):
     end_offset: Count | None
     """What the lag is measured against, exclusive."""
     lag: Count | None
-    """Offsets that the group can still read and has not."""
+    """Number of offsets that the group has yet to read and that still exist."""
     lag_ms: Count | None
-    """Age in milliseconds of the oldest record that the group can still read and has not; null if
-    there is none, or it has no timestamp."""
+    """Age in milliseconds of the oldest record that the group has yet to read and that still
+    exists; null if there is none, or it has no timestamp."""
     missed: Count | None
-    """Offsets that retention or deletion removed before the group had read them."""
+    """Number of offsets that retention or deletion removed before the group read them."""
 
 
 class GroupLag(ResponseModel):

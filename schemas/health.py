@@ -9,7 +9,7 @@ from schemas.common import Absent, Count, Int64, PartitionNumber, TopicShown
 
 
 class Liveness(ResponseModel):
-    """The process answers."""
+    """The process is running."""
 
     status: Literal["live"]
     """Always `live`."""
@@ -43,7 +43,7 @@ class Readiness(ResponseModel):
     """Whether requests are served; every status but `ready` comes with 503."""
 
     status: Literal["ready", "recovering", "draining", "offline"]
-    """`recovering`: logs are being opened; `draining`: the service stops; `offline`: a disk
+    """`recovering`: logs are being opened; `draining`: the service is stopping; `offline`: a disk
     failed."""
     recovery: Recovery | Absent = None
     """Progress; only while `status` is `recovering`."""
@@ -60,4 +60,4 @@ class Limits(ResponseModel):
     """Every limit of this service."""
 
     limits: dict[str, Int64]
-    """Values by the name that 413 and 503 answers use; the name ends in the unit."""
+    """Values by the names in 413 and 503 responses; a name ends in its unit."""

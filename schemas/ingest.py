@@ -81,7 +81,7 @@ class _SignatureFields(Model):
     """What a request and an answer have in common."""
 
     scheme: Scheme
-    """Who signs, and how: `standard-webhooks`, `github`, `stripe`, `slack`, or `hmac` for any other
+    """Signature scheme: `standard-webhooks`, `github`, `stripe`, `slack`, or `hmac` for any other
     HMAC of the body."""
     tolerance_ms: ToleranceMs = DEFAULT_TOLERANCE_MS
     """How far a signed timestamp may be from the service's clock. The signatures of `github` and
@@ -106,8 +106,8 @@ class PutIngestSignature(_SignatureFields):
     """Secrets of which any one is enough, so that a secret can be replaced while both are in use.
     Never returned. Default: those that the topic's profile has for the same scheme."""
     secrets_count: SecretsCount | None = None
-    """What `getIngestProfile` answered, so that its answer can be sent back: the request is refused
-    if the profile would have another number of secrets. Default: not checked."""
+    """As `getIngestProfile` returned it, so that its response can be sent back: the request is
+    refused if the profile would have another number of secrets. Default: not checked."""
 
     @model_validator(mode="after")
     def _as_the_scheme_takes_it(self) -> Self:
@@ -208,7 +208,7 @@ IngestTokenId = Annotated[
 
 
 class CreatedIngestToken(ResponseModel):
-    """An ingest token; no other answer has it."""
+    """An ingest token; no other response contains it."""
 
     id: IngestTokenId
     token: str
@@ -218,7 +218,7 @@ class CreatedIngestToken(ResponseModel):
 
 
 class IngestToken(ResponseModel):
-    """What is known of an ingest token."""
+    """An ingest token, without the token itself."""
 
     id: IngestTokenId
     created_timestamp: TimestampMs

@@ -100,24 +100,24 @@ class KafkaRestProduce(Model):
     records: Annotated[list[KafkaRestRecordIn], Field(min_length=1)]
     """Records to produce."""
     key_schema: NoText = None
-    """Null: schemas are not supported. Default: null."""
+    """Must be null: schemas are not supported. Default: null."""
     key_schema_id: NoNumber = None
-    """Null: schemas are not supported. Default: null."""
+    """Must be null: schemas are not supported. Default: null."""
     value_schema: NoText = None
-    """Null: schemas are not supported. Default: null."""
+    """Must be null: schemas are not supported. Default: null."""
     value_schema_id: NoNumber = None
-    """Null: schemas are not supported. Default: null."""
+    """Must be null: schemas are not supported. Default: null."""
 
 
 class KafkaRestProducedRecord(ResponseModel):
-    """Where a record was written; or, with nulls there, why it was not."""
+    """Partition and offset of a written record; nulls and an error if it was not written."""
 
     partition: PartitionNumber | None
     """Partition; null if the record was not written."""
     offset: Count | None
     """Offset; null if the record was not written."""
     error_code: Int32 | None
-    """50003: it may help to send it again; 50002: it does not; null if the record was written."""
+    """50003: a retry may succeed; 50002: a retry fails again; null if the record was written."""
     error: str | None
     """What went wrong, for people; null if the record was written."""
 
@@ -131,14 +131,14 @@ class KafkaRestError(ResponseModel):
     message: str
     """What went wrong, for people."""
     offsets: list[KafkaRestProducedRecord] | Absent = None
-    """What became of each record; only in a 422 of records that are too large for the topic."""
+    """The outcome of each record; only in a 422 for records that are too large for the topic."""
 
 
 class KafkaRestProduced(ResponseModel):
-    """What became of each record."""
+    """The outcome of each record."""
 
     offsets: list[KafkaRestProducedRecord]
-    """One entry a record, in the order of the request."""
+    """One entry for each record, in the order of the request."""
     key_schema_id: Nothing
     """Always null: schemas are not supported."""
     value_schema_id: Nothing
@@ -166,5 +166,5 @@ class KafkaRestReadParameters(Parameters):
     timeout: Annotated[int, Field(ge=0), INT64, DECIMAL] = 1_000
     """Milliseconds to wait for the first record. Default 1,000."""
     max_bytes: Annotated[int, Field(ge=0), INT64, DECIMAL] | None = None
-    """Upper bound for stored bytes in the answer; one whole batch is returned even if it is larger.
-    Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""
+    """Upper bound for stored bytes in the response; one whole batch is returned even if it is
+    larger. Default: `default_fetch_bytes` of `/v1/limits` (1 MiB)."""

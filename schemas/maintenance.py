@@ -75,7 +75,7 @@ class RollReport(Marks):
 
 
 class FlushReport(Marks):
-    """The marks after the flush."""
+    """The offsets after the flush."""
 
     recovery_point: Count
     """Everything below this offset is on disk, indexes and snapshots too."""
@@ -122,7 +122,7 @@ class TruncateLog(Model):
 
 
 class TruncateReport(Marks):
-    """The marks after the log was truncated."""
+    """The offsets after the log was truncated."""
 
     leader_epoch: LeaderEpoch
     log_id: LogId
@@ -191,4 +191,4 @@ class DeleteRecords(Model):
 
 
 class DeleteRecordsReport(Marks):
-    """The marks after records were deleted."""
+    """The offsets after records were deleted."""

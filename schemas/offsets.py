@@ -29,8 +29,8 @@ class OffsetParameters(Parameters):
 
     timestamp: TimestampOrName | None = None
     """Epoch milliseconds (the first record at or after), `earliest`, `latest` (the high watermark)
-    or `max_timestamp` (the record with the largest timestamp). Default: none, all marks are
-    returned."""
+    or `max_timestamp` (the record with the largest timestamp). Default: none, which returns log
+    start, high watermark and log end."""
 
 
 class OffsetAtParameters(Parameters):
@@ -42,11 +42,11 @@ class OffsetAtParameters(Parameters):
 
 
 class Offsets(Marks):
-    """All marks of one log."""
+    """The offsets of one log."""
 
     leader_epoch: LeaderEpoch
     recovery_point: Count
-    """Offset below which a restart checks nothing: indexes and snapshots are on disk too."""
+    """Offset below which a restart scans nothing, because indexes and snapshots are on disk too."""
     log_id: LogId
 
 
@@ -62,7 +62,7 @@ class OffsetAtTime(ResponseModel):
 
 
 class PartitionOffsets(ResponseModel):
-    """The marks of one partition; with `timestamp` the result of the look-up instead."""
+    """The offsets of one partition; with `timestamp` the result of the look-up instead."""
 
     partition: PartitionNumber
     log_start_offset: Count | Absent = None
@@ -76,7 +76,7 @@ class PartitionOffsets(ResponseModel):
     leader_epoch: Int32 | None = None
     """Leader epoch of the log; with `timestamp` that of the record, null if there is none."""
     recovery_point: Count | Absent = None
-    """Offset below which a restart checks nothing; without `timestamp` only."""
+    """Offset below which a restart scans nothing; without `timestamp` only."""
     offset: Count | None = None
     """With `timestamp` only: offset of the record, null if there is none."""
     timestamp: Int64 | None = None
@@ -85,8 +85,8 @@ class PartitionOffsets(ResponseModel):
 
 
 class TopicOffsets(ResponseModel):
-    """All partitions of a topic, one snapshot."""
+    """The offsets of all partitions of a topic, as of one moment."""
 
     topic: TopicShown
     partitions: list[PartitionOffsets]
-    """One entry a partition, in the order of their numbers."""
+    """One entry for each partition, by number."""

@@ -83,7 +83,7 @@ class RecordError(ResponseModel):
 class Problem(ResponseModel):
     """Why a request failed, whether to try again, and whether anything may have been written.
 
-    The members from `errors` on are there where they help; a later release may add more.
+    The members from `errors` on are optional; a later release may add more.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -91,7 +91,7 @@ class Problem(ResponseModel):
     type: str
     """`urn:tidelog:problem:<code>`."""
     title: str
-    """What all problems with this code have in common, for people."""
+    """Summary of the problem type, for people."""
     status: Int32
     """HTTP status."""
     detail: str
@@ -150,7 +150,7 @@ class Problem(ResponseModel):
     offset: Int64 | Absent = None
     """Offset concerned."""
     next_offset: Int64 | Absent = None
-    """Offset at which a reader goes on that skips the record concerned."""
+    """Offset to continue from to skip the record concerned."""
     log_start_offset: Count | Absent = None
     """First offset that can be read."""
     high_watermark: Count | Absent = None
@@ -160,7 +160,7 @@ class Problem(ResponseModel):
     log_end_offset: Count | Absent = None
     """Offset that the next record gets."""
     etag: str | None = None
-    """Current ETag, for the next `If-Match`; null if there is nothing that has one."""
+    """Current ETag, for the next `If-Match`; null if the resource does not exist."""
     expected: Int64 | Absent = None
     """Sequence or log end offset that was expected."""
     received: Int64 | Absent = None
@@ -175,7 +175,7 @@ class Problem(ResponseModel):
     limit_value: Int64 | Absent = None
     """Value of the limit, in the unit that its name ends in."""
     actual_bytes: Int64 | Absent = None
-    """What the request had, in the same unit."""
+    """Value of the request, in the same unit."""
     size_bytes: Int64 | Absent = None
     """Size of the file, in bytes."""
 
@@ -184,7 +184,7 @@ class Problem(ResponseModel):
     origin: str | Absent = None
     """Origin that is not allowed."""
     host: str | Absent = None
-    """`Host` that the service is not known as."""
+    """`Host` header that the service does not accept."""
     outcome: str | Absent = None
     """Path of `getAppendOutcome` for this append."""
 
@@ -206,8 +206,8 @@ class Problem(ResponseModel):
     """With ingested NDJSON, or `stream=true`: line that is wrong, from 1; null if it is none of
     them."""
     written: list[IngestedPart] | Absent = None
-    """When ingesting over several partitions broke off: what is on disk. A repeated request appends
-    it again, unless it has a delivery id."""
+    """If an ingest over several partitions failed midway: the records on disk. A repeated request
+    appends it again, unless it has a delivery id."""
 
     producer_id: Int64 | Absent = None
     """Producer concerned."""

@@ -28,8 +28,8 @@ class AppendParameters(Parameters):
     """When an append is answered."""
 
     acks: Acks = "all"
-    """When to answer: `0` at once (202), `1` when the records are in the log and the page cache,
-    `all` when they are flushed to disk. Default `all`."""
+    """When to respond: `0` at once (202), `1` when the records are in the log and the page cache,
+    `all` when they are synced to disk. Default `all`."""
 
 
 class AppendRecordsParameters(AppendParameters):
@@ -52,7 +52,7 @@ class HeaderIn(Model):
 
 
 class RecordIn(Model):
-    """One record. `value` is required, because null is a tombstone and never an accident."""
+    """One record. `value` is required, so that a missing value is never read as a tombstone."""
 
     key: JsonValue = None
     """Key: any JSON value. Default: null, no key."""
@@ -61,7 +61,7 @@ class RecordIn(Model):
     headers: list[HeaderIn] | None = None
     """Record headers, in order. Default: none."""
     timestamp: TimestampMs | None = None
-    """Epoch milliseconds; an RFC 3339 string is taken, too. Default: the time of the append."""
+    """Epoch milliseconds; an RFC 3339 string is accepted too. Default: the time of the append."""
     key_encoding: Encoding | None = None
     """Encoding of `key`. Default: `utf8` for a string, `json` for any other value."""
     value_encoding: Encoding | None = None
@@ -82,7 +82,7 @@ class RecordsIn(Model):
 
 
 class AppendReceipt(ResponseModel):
-    """What an append to one partition did."""
+    """The result of an append to one partition."""
 
     topic: TopicShown
     partition: PartitionNumber
@@ -97,7 +97,7 @@ class AppendReceipt(ResponseModel):
     duplicate: bool
     """`true`: this sequence had been written before; the offsets are those of the first time."""
     acks: Acks
-    """What was waited for, as requested."""
+    """`acks` of the request."""
     log_start_offset: Count
     """First offset that can be read."""
     high_watermark: Count
@@ -110,7 +110,7 @@ class AppendReceipt(ResponseModel):
 
 
 class RecordOutcome(ResponseModel):
-    """Where one record was written; or, with `status`, why it was not."""
+    """Partition and offset of a written record; a `status` and error if it was not written."""
 
     partition: PartitionNumber
     offset: Offset | Absent = None
@@ -128,26 +128,25 @@ class RecordOutcome(ResponseModel):
 
 
 class TopicAppendReceipt(ResponseModel):
-    """What an append over the partitions of a topic did."""
+    """The result of an append to the partitions of a topic."""
 
     topic: TopicShown
     count: Count
     """Number of records that were written."""
     acks: Acks
-    """What was waited for, as requested."""
+    """`acks` of the request."""
     partitions: list[AppendReceipt]
     """One receipt for each partition that was written."""
     records: list[RecordOutcome]
-    """One entry a record, in the order of the request."""
+    """One entry for each record, in the order of the request."""
 
 
 class IngestParameters(Parameters):
     """How an ingested body is cut."""
 
     split: Split | None = None
-    """`array`: one record per element of a JSON array; `lines`: one per line; `none`: as the media
-    type says, NDJSON by lines and any other body whole. Default: as the topic's ingest profile
-    says."""
+    """`array`: one record per element of a JSON array; `lines`: one per line; `none`: NDJSON by
+    lines, any other body as one record. Default: as in the topic's ingest profile."""
 
 
 class IngestedPart(ResponseModel):
@@ -161,7 +160,7 @@ class IngestedPart(ResponseModel):
 
 
 class IngestReceipt(ResponseModel):
-    """Where the records of a body are, on disk."""
+    """Partitions and offsets of the records of a body, which are on disk."""
 
     topic: TopicShown
     partition: PartitionNumber
@@ -174,6 +173,6 @@ class IngestReceipt(ResponseModel):
 
 
 class IngestEndpoint(ResponseModel):
-    """What a sender's health check is answered."""
+    """The response to a sender's health check."""
 
     topic: TopicShown

@@ -55,7 +55,7 @@ class ProducerParameters(Parameters):
 
 
 class Producer(ResponseModel):
-    """One producer as the log knows it; names as in Kafka's DescribeProducers."""
+    """One producer of a log; names as in Kafka's DescribeProducers."""
 
     producer_id: ProducerIdShown
     producer_epoch: ProducerEpochShown
@@ -87,7 +87,7 @@ class OutcomeParameters(Parameters):
 
 
 class AppendOutcome(Marks):
-    """What became of an append."""
+    """The outcome of an append."""
 
     producer_id: ProducerIdShown
     producer_epoch: Int32
@@ -96,7 +96,7 @@ class AppendOutcome(Marks):
     """Sequence that was asked for."""
     outcome: Literal["committed", "written", "absent", "forgotten"]
     """`committed`: on disk; `written`: in the log and not yet on disk; `absent`: not in the log;
-    `forgotten`: too long ago to tell."""
+    `forgotten`: unknown, because the log no longer remembers the sequence."""
     base_offset: Count | None
     """First offset of the batch with this sequence; null if `absent` or `forgotten`."""
     last_offset: Count | None
@@ -124,7 +124,7 @@ class TransactionEnd(Marks):
     action: Literal["commit", "abort"]
     """How the transaction ended."""
     first_offset: Count | None
-    """First offset of the transaction; null in the answer to a repeated request if the service
-    does not remember it, after a restart for example."""
+    """First offset of the transaction; null in the response to a repeated request if the service no
+    longer knows it, after a restart for example."""
     marker_offset: Count
     """Offset of the marker."""

@@ -41,7 +41,7 @@ class ServiceInfo(ResponseModel):
 
 
 class Caller(ResponseModel):
-    """Who asks, and what the credentials allow."""
+    """The caller's name, and what its credentials allow."""
 
     name: str
     """Name of the caller, as in the audit log: `key:ops`, or `anonymous` where none are needed."""
@@ -101,7 +101,7 @@ class TopicConfig(ResponseModel):
     accepted: str
     """Values that are accepted."""
     description: str
-    """What it is for."""
+    """Purpose of the configuration."""
 
 
 class TopicConfigList(ResponseModel):

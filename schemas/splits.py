@@ -29,7 +29,7 @@ Cut: TypeAlias = Annotated[
 
 
 class SplitRequest(Model):
-    """Two cuts through a topic, and how the records between them are divided."""
+    """A range of offsets in each partition of a topic, and how to divide it."""
 
     start: Cut = "earliest"
     """Where the splits begin: one offset for all partitions (a number, `earliest`, `latest` or

@@ -36,12 +36,11 @@ class TopicTailParameters(Parameters):
     """`read_committed` leaves out records of open and aborted transactions. Default
     `read_uncommitted`."""
     on_out_of_range: OutOfRange = "error"
-    """Where to go on if `offset` is outside the log, at the start or later: end the tail (`error`),
-    `earliest` or `latest`. Default `error`."""
+    """Where to continue if `offset` is outside the log, at the start or later: end the tail
+    (`error`), `earliest` or `latest`. Default `error`."""
     encoding: Encoding | None = None
-    """Preferred encoding of keys, values and header values; a field that cannot be shown in it
-    falls back, `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for
-    values."""
+    """Preferred encoding of keys, values and header values; a field that does not fit falls back
+    from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     offsets: OffsetForm = "number"
     """`string` shows offsets in events as JSON strings, for browsers. Default `number`."""
 
@@ -138,7 +137,7 @@ class EndEvent(ResponseModel):
 class TailEvent(
     RootModel[Annotated[RecordsEvent | OffsetsEvent | EndEvent, Field(discriminator="event")]]
 ):
-    """One event, once the lines of the stream are taken apart."""
+    """One parsed event of the stream."""
 
 
 class TopicTailOffsets(ResponseModel):
@@ -212,4 +211,4 @@ class TopicTailEvent(
         ]
     ]
 ):
-    """One event of a topic's tail, once the lines of the stream are taken apart."""
+    """One parsed event of a topic's tail."""

@@ -42,7 +42,7 @@ PartitionsShown = Annotated[int, Field(ge=1, description="Number of partitions."
 
 
 class PutTopic(Model):
-    """What a topic shall be."""
+    """The wanted topic."""
 
     partitions: PartitionCount = 1
     """Number of partitions. Default 1."""
@@ -96,7 +96,7 @@ class TopicSummary(ResponseModel):
     etag: str
     """ETag of the topic, as `getTopic` answers it: for `If-Match` of a change."""
     offline_partitions: list[PartitionNumber]
-    """Partitions that could not be opened at the start: reads and appends answer 503."""
+    """Partitions that could not be opened at the start: reads and appends respond with 503."""
 
 
 class TopicList(ResponseModel):
@@ -114,7 +114,7 @@ class Partition(Marks):
     partition: PartitionNumber
     leader_epoch: LeaderEpoch
     recovery_point: Count
-    """Offset below which a restart checks nothing: indexes and snapshots are on disk too."""
+    """Offset below which a restart scans nothing, because indexes and snapshots are on disk too."""
     size_bytes: Count
     """Bytes of all segments."""
     segments: Count

@@ -149,7 +149,7 @@ async def _explain_http(request: Request, error: Exception) -> Response:
             headers={"allow": ", ".join(sorted(_methods_of(request, error)))},
         )
     elif error.status_code == 404:
-        explained = RouteNotFound(f"there is nothing at {path}")
+        explained = RouteNotFound(f"no resource at {path}")
     else:
         explained = MalformedRequest(str(error.detail))
     return await _explain(request, explained)

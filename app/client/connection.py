@@ -215,7 +215,7 @@ class Connection:
     def _tell_recovery(self) -> None:
         if self._is_out:
             self._is_out = False
-            self._notice(f"{self.url} answers again")
+            self._notice(f"{self.url} responds again")
 
 
 def decode_object(response: httpx.Response) -> JsonObject:
@@ -223,7 +223,9 @@ def decode_object(response: httpx.Response) -> JsonObject:
     try:
         return msgspec.json.decode(response.content, type=JsonObject)
     except msgspec.MsgspecError as error:
-        raise Unreachable(str(response.url), f"the answer is not a JSON object: {error}") from error
+        raise Unreachable(
+            str(response.url), f"the response is not a JSON object: {error}"
+        ) from error
 
 
 def _reason(error: httpx.TransportError) -> str:

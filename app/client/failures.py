@@ -17,24 +17,24 @@ _RETRYABLE_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 # What a person can do, by the `code` of a problem document. `{name}` is a field of that document.
 _ADVICE: Final = {
-    "topic_not_found": "`tidelog topics` lists what there is, `tidelog create TOPIC` makes one.",
-    "partition_not_found": "`tidelog topics` tells how many partitions each topic has.",
+    "topic_not_found": "`tidelog topics` lists the topics, `tidelog create TOPIC` creates one.",
+    "partition_not_found": "`tidelog topics` shows how many partitions each topic has.",
     "topic_conflict": "Take another name, or the same partitions and configuration.",
     "invalid_config": "The keys are Kafka's topic configurations, such as retention.ms=-1.",
-    "invalid_record": "Nothing of that request was written: mend the record and append again.",
-    "invalid_timestamp": "The topic's message.timestamp.before.max.ms says what is let in.",
+    "invalid_record": "Nothing of that request was written: correct the record and append again.",
+    "invalid_timestamp": "The topic's message.timestamp.before.max.ms limits the age of records.",
     "offset_below_log_start": "Retention removed it: the oldest offset is {log_start_offset}.",
     "offset_beyond_log_end": "The next offset to be written is {log_end_offset}.",
     "producer_fenced": "Another producer took over under the same id: start this command again.",
     "sequence_gap": "Records of this producer are missing in the log: start this command again.",
-    "too_large": "The service takes at most {limit_bytes} bytes here ({limit}).",
+    "too_large": "The service accepts at most {limit_bytes} bytes ({limit}).",
     "overloaded": "The service is busy: try again in a moment.",
-    "draining": "The service is being stopped: try again once it is back.",
-    "recovering": "The service is still reading its logs: /readyz tells how far it is.",
-    "storage_full": "Make room on the service's disk, then try again.",
+    "draining": "The service is stopping: try again when it is back.",
+    "recovering": "The service is still opening its logs: /readyz shows the progress.",
+    "storage_full": "Free space on the service's disk, then try again.",
     "storage_offline": "The service's disk failed: see its log, then restart it.",
-    "unauthenticated": "Set TIDELOG_API_KEY; `tidelog keys create` makes a key.",
-    "forbidden": "Another key may be allowed to: `tidelog keys list` tells what each may do.",
+    "unauthenticated": "Set TIDELOG_API_KEY; `tidelog keys create` creates a key.",
+    "forbidden": "Use a key with that scope: `tidelog keys list` shows the scopes of all keys.",
     "quota_exceeded": "Wait a moment, or ask for a larger quota ({limit} is {limit_value}).",
 }
 
@@ -65,7 +65,7 @@ class BadInput(Failure):
 
 
 _START = "Start one with `tidelog serve --data-dir data`, or name another with --server URL."
-_TRUST = "If that is its certificate, name who signed it with --ca-file (or TIDELOG_CA_FILE)."
+_TRUST = "If the certificate is not trusted, give its CA with --ca-file (or TIDELOG_CA_FILE)."
 
 
 class Unreachable(Failure):
@@ -74,7 +74,7 @@ class Unreachable(Failure):
     code = "unreachable"
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"no answer from {url}: {reason}")
+        super().__init__(f"no response from {url}: {reason}")
         self.advice = _TRUST if "CERTIFICATE_VERIFY_FAILED" in reason else _START
 
 
@@ -84,7 +84,7 @@ class Interrupted(Failure):
     code = "interrupted"
 
     def __init__(self) -> None:
-        super().__init__("stopped before the service answered")
+        super().__init__("stopped before the service responded")
 
 
 class Refused(Failure):

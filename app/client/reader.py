@@ -85,4 +85,6 @@ def _header(response: httpx.Response, name: str) -> int:
     try:
         return int(response.headers[name])
     except (KeyError, ValueError) as error:
-        raise Unreachable(str(response.url), f"the answer lacks {name}; is it tidelog?") from error
+        raise Unreachable(
+            str(response.url), f"the response lacks {name}; is it tidelog?"
+        ) from error

@@ -68,7 +68,7 @@ def decoder_of(encoding: bytes) -> Decoder:
     make = _DECODERS.get(encoding.strip().lower())
     if make is None:
         raise UnsupportedMediaType(
-            f"Content-Encoding {encoding.decode('latin-1')} is not taken here",
+            f"Content-Encoding {encoding.decode('latin-1')} is not accepted",
             headers={"accept-encoding": "gzip, zstd"},
             accepted_encodings=["gzip", "identity", "zstd"],
         )

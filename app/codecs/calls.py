@@ -101,7 +101,7 @@ def parse_etag(text: str) -> LogTag:
     if _FOREIGN_ETAG.fullmatch(text.strip()):
         return _NO_LOG
     raise MalformedRequest(
-        "If-Match accepts one ETag, of an offsets answer or of an append", header="if-match"
+        "If-Match accepts one ETag, of an offsets response or of an append", header="if-match"
     )
 
 

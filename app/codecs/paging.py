@@ -23,4 +23,6 @@ def decode_token(token: str) -> str:
 
 def malformed_token() -> MalformedRequest:
     """Return the error of an invalid token."""
-    return MalformedRequest("page_token is not one that a list answer gave", parameter="page_token")
+    return MalformedRequest(
+        "page_token is not the next_page_token of a list response", parameter="page_token"
+    )

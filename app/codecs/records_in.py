@@ -239,7 +239,7 @@ def _value(record: RecordIn) -> bytes | None:
     """Return the stored bytes of the value: as sent, unless an encoding is given."""
     raw = bytes(record.value)
     if not raw:
-        raise _Fault("value", "missing", "there is no value; null makes a tombstone")
+        raise _Fault("value", "missing", "the record has no value; null makes a tombstone")
     if raw == _NULL:
         return None
     encoding = record.value_encoding
@@ -270,7 +270,7 @@ def _headers(headers: Sequence[HeaderIn]) -> list[tuple[str, bytes | None]]:
 
 def _text(raw: bytes, field: str) -> bytes:
     if raw[0] != _QUOTE:
-        raise _Fault(field, "not_a_string", "utf8 and base64 take a JSON string")
+        raise _Fault(field, "not_a_string", "utf8 and base64 need a JSON string")
     if _BACKSLASH not in raw:
         return raw[1:-1]
     return _TEXT.decode(raw).encode()
@@ -306,7 +306,7 @@ def ensure_count(count: int, *, max_records: int) -> None:
     """Raise TooLarge if a request has too many records."""
     if count > max_records:
         raise TooLarge(
-            f"{count} records are more than max_records_per_request ({max_records})",
+            f"{count} records exceed max_records_per_request ({max_records})",
             limit="max_records_per_request",
             limit_bytes=max_records,
             actual_bytes=count,
@@ -332,7 +332,7 @@ def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
                 break
     except msgspec.ValidationError as error:  # of the members around the records
         entry = _misformed(error).at(None)
-        what = 'the body is JSON and not what an append takes; send {"records": [{"value": …}]}'
+        what = 'the body is JSON, but not a body of an append; send {"records": [{"value": …}]}'
         raise InvalidRecord(what, [entry]) from None
     except msgspec.DecodeError as error:
         raise malformed_json(body, error) from None
@@ -371,5 +371,5 @@ def _refuse(faults: Sequence[Mapping[str, object]], config: LogConfig) -> NoRetu
             retention_ms=config.retention_ms,
         )
     if codes <= {EXPIRED, "invalid_timestamp"}:
-        raise InvalidTimestamp(f"{told}, for a time out of the topic's bounds", faults)
+        raise InvalidTimestamp(f"{told}, with a time outside the topic's bounds", faults)
     raise InvalidRecord(told, faults)

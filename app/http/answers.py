@@ -145,10 +145,10 @@ class StreamedResponse(Response):
                         await send({"type": "http.response.body", "body": part, "more_body": True})
                     sent += len(view)
         except BrokenOff as reason:
-            _LOG.info("%s breaks off at byte %d: %s", scope["path"], sent, reason)
+            _LOG.info("%s ends early, at byte %d: %s", scope["path"], sent, reason)
             return
         except Exception:  # noqa: BLE001  # the client must notice any error
-            _LOG.exception("%s breaks off at byte %d", scope["path"], sent)
+            _LOG.exception("%s ends early, at byte %d", scope["path"], sent)
             return
         if size_bytes in {None, sent}:  # otherwise the client has disconnected
             await send({"type": "http.response.body", "body": b""})

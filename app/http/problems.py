@@ -181,8 +181,9 @@ class RecordTooLarge(ServiceError):
     def __init__(self, offset: int, *, size_bytes: int, limit: tuple[str, int]) -> None:
         name, limit_bytes = limit
         super().__init__(
-            f"the record at offset {offset} takes at least {size_bytes} bytes in an answer, more "
-            f"than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or skip "
+            f"the record at offset {offset} takes at least {size_bytes} bytes in a response, "
+            "more than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or "
+            "skip "
             f"it by reading from offset {offset + 1}",
             limit=name,
             limit_bytes=limit_bytes,
@@ -215,9 +216,9 @@ _E = engine_errors
 
 KINDS: Final[Mapping[type[Exception], Kind]] = {
     MalformedRequest: Kind(400, "malformed_request", "The request cannot be read"),
-    InvalidBody: Kind(422, "invalid_request", "The body is not what this operation takes"),
-    RouteNotFound: Kind(404, "route_not_found", "No such path"),
-    MethodNotAllowed: Kind(405, "method_not_allowed", "The method is not allowed here"),
+    InvalidBody: Kind(422, "invalid_request", "The operation does not accept this body"),
+    RouteNotFound: Kind(404, "route_not_found", "The path does not exist"),
+    MethodNotAllowed: Kind(405, "method_not_allowed", "The path does not support the method"),
     NotAcceptable: Kind(406, "not_acceptable", "No acceptable media type"),
     RequestTimedOut: Kind(
         408, "request_timeout", "The body did not arrive in time", retryable=True
@@ -227,12 +228,12 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     IdempotencyKeyReused: Kind(
         422, "idempotency_key_reused", "The key belongs to another request"
     ),
-    PreconditionRequired: Kind(428, "precondition_required", "A condition is needed here"),
+    PreconditionRequired: Kind(428, "precondition_required", "The operation needs a condition"),
     Unauthenticated: Kind(401, "unauthenticated", "Credentials are needed"),
     InvalidSignature: Kind(401, "invalid_signature", "The sender's signature is not valid"),
     Forbidden: Kind(403, "forbidden", "The credentials do not allow this"),
     CrossSiteRequest: Kind(
-        403, "cross_site_request", "Pages of other sites may not change anything"
+        403, "cross_site_request", "Pages of other sites are not allowed to change anything"
     ),
     MisdirectedRequest: Kind(421, "misdirected_request", "The Host is not a name of this service"),
     QuotaExceeded: Kind(429, "quota_exceeded", "A quota is used up", retryable=True),
@@ -248,43 +249,43 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.CorruptBatch: Kind(422, "corrupt_batch", "The batch is damaged", retryable=True),
     _E.InvalidRecord: Kind(422, "invalid_record", "A record is not acceptable"),
     _E.InvalidTimestamp: Kind(422, "invalid_timestamp", "A timestamp is out of bounds"),
-    ExpiredTimestamp: Kind(422, "expired_timestamp", "Retention would remove a record at once"),
+    ExpiredTimestamp: Kind(422, "expired_timestamp", "Retention would delete a record at once"),
     _E.UnsupportedMagic: Kind(415, "unsupported_media_type", "Unsupported message format"),
     _E.UnsupportedCompression: Kind(415, "unsupported_media_type", "Unsupported compression"),
-    _E.TooLarge: Kind(413, "too_large", "A limit is passed"),
-    _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is passed"),
-    RecordTooLarge: Kind(413, "too_large", "A record is larger than an answer may be"),
-    _E.DecodeBudgetSpent: Kind(413, "too_large", "A limit is passed"),
+    _E.TooLarge: Kind(413, "too_large", "A limit is exceeded"),
+    _E.BatchSetTooLarge: Kind(413, "too_large", "A limit is exceeded"),
+    RecordTooLarge: Kind(413, "too_large", "A record is larger than a response may be"),
+    _E.DecodeBudgetSpent: Kind(413, "too_large", "A limit is exceeded"),
     _E.InvalidConfig: Kind(422, "invalid_config", "The configuration is not valid"),
     _E.InvalidTopicName: Kind(422, "invalid_topic_name", "The topic name is not valid"),
     _E.PolicyViolation: Kind(422, "policy_violation", "The topic's policy forbids this"),
-    _E.InvalidRequestValue: Kind(422, "invalid_request", "A value can never be right"),
+    _E.InvalidRequestValue: Kind(422, "invalid_request", "A value is out of range"),
     _E.OffsetsOutOfOrder: Kind(422, "invalid_record", "Offsets do not ascend"),
-    _E.OffsetBelowLogStart: Kind(410, "offset_below_log_start", "The offset is gone"),
+    _E.OffsetBelowLogStart: Kind(410, "offset_below_log_start", "The offset was deleted"),
     _E.OffsetBeyondLogEnd: Kind(
-        416, "offset_beyond_log_end", "The offset is not there yet", retryable=True
+        416, "offset_beyond_log_end", "The offset does not exist yet", retryable=True
     ),
-    RangeNotSatisfiable: Kind(416, "range_not_satisfiable", "There is no such part of the file"),
-    _E.UnexpectedAppendOffset: Kind(409, "unexpected_offset", "Bytes start below the log end"),
+    RangeNotSatisfiable: Kind(416, "range_not_satisfiable", "The file does not have this range"),
+    _E.UnexpectedAppendOffset: Kind(409, "unexpected_offset", "A batch starts below the log end"),
     _E.SequenceGap: Kind(409, "sequence_gap", "The sequence is not the next one"),
-    _E.ProducerFenced: Kind(403, "producer_fenced", "A newer producer epoch has written"),
-    _E.CoordinatorFenced: Kind(403, "producer_fenced", "A newer coordinator has written"),
+    _E.ProducerFenced: Kind(403, "producer_fenced", "A producer with a newer epoch has written"),
+    _E.CoordinatorFenced: Kind(403, "producer_fenced", "A newer coordinator has written a marker"),
     _E.InvalidTransactionState: Kind(
-        409, "invalid_transaction_state", "The transaction does not allow this"
+        409, "invalid_transaction_state", "The state of the transaction does not allow this"
     ),
     _E.ProducerNotFound: Kind(404, "producer_not_found", "No such producer"),
     _E.TopicNotFound: Kind(404, "topic_not_found", "No such topic"),
     _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
     GroupNotFound: Kind(404, "group_not_found", "No such group"),
-    CursorNotFound: Kind(404, "group_offset_not_found", "The group stores no such offset"),
+    CursorNotFound: Kind(404, "group_offset_not_found", "The group has not stored this offset"),
     IngestProfileNotFound: Kind(
         404, "ingest_profile_not_found", "The topic has no ingest profile"
     ),
     IngestTokenNotFound: Kind(404, "ingest_token_not_found", "No such ingest token"),
     _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
     _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),
-    _E.PreconditionFailed: Kind(412, "precondition_failed", "A condition does not hold"),
-    _E.LogReplaced: Kind(409, "log_replaced", "The log is not the one of this URL"),
+    _E.PreconditionFailed: Kind(412, "precondition_failed", "A condition is not met"),
+    _E.LogReplaced: Kind(409, "log_replaced", "The log was replaced"),
     _E.Overloaded: Kind(
         503, "overloaded", "A bounded queue is full", retryable=True, headers=_RETRY
     ),
@@ -296,7 +297,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     ),  # side effects are unknown if the write had begun
     _E.LogOffline: Kind(503, "storage_offline", "The log could not be opened"),
     NotSupportedByBackend: Kind(
-        501, "not_supported_by_backend", "What stores the logs here cannot do this"
+        501, "not_supported_by_backend", "The service's backend does not support this"
     ),
     _E.StorageFull: Kind(507, "storage_full", "No space is left", retryable=True),
     _E.StoredDataCorrupt: Kind(500, "stored_data_corrupt", "Stored data is damaged"),
@@ -305,10 +306,10 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.IndexFull: Kind(500, "internal_error", "An index is full"),
     _E.CorruptSnapshot: Kind(500, "stored_data_corrupt", "A snapshot is damaged"),
     _E.CorruptCheckpoint: Kind(500, "stored_data_corrupt", "A checkpoint is damaged"),
-    _E.InconsistentTopicId: Kind(500, "stored_data_corrupt", "A directory is of another topic"),
+    _E.InconsistentTopicId: Kind(500, "stored_data_corrupt", "A directory has another topic id"),
     _E.DirectoryLocked: Kind(503, "storage_offline", "Another process owns the data directory"),
     _E.InvalidDataDirectory: Kind(503, "storage_offline", "The data directory is not usable"),
-    _E.SegmentOverflow: Kind(500, "internal_error", "An offset is too far for its segment"),
+    _E.SegmentOverflow: Kind(500, "internal_error", "An offset is too large for its segment"),
 }  # fmt: skip
 
 INTERNAL: Final = Kind(

@@ -66,7 +66,7 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
     unsupported versions, and heads that a proxy in front could read differently.
     """
     if version not in {"1.0", "1.1"}:
-        return f"HTTP/{version} is not spoken here, HTTP/1.1 is"
+        return f"HTTP/{version} is not supported; use HTTP/1.1"
     counts = Counter([name for name, _ in headers])
     repeated = sorted(
         name.decode("latin-1")
@@ -74,9 +74,9 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
         if count > 1 and (name in _ONCE or name.startswith(_EVENT))
     )
     if repeated:
-        return f"{', '.join(repeated)}: a request has no more than one"
+        return f"{', '.join(repeated)}: send each of them at most once"
     if version == "1.1" and not counts[b"host"]:
-        return "a request of HTTP/1.1 has a Host header"
+        return "an HTTP/1.1 request needs a Host header"
     if counts[b"transfer-encoding"]:
         coding = dict(headers)[b"transfer-encoding"].strip().lower()
         if version == "1.0" or coding != b"chunked":

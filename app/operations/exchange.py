@@ -115,7 +115,7 @@ class Exchange:
         return self._receive if self.caller.meter is None else self._receive_metered
 
     async def _receive_metered(self) -> Message:
-        assert self._receive is not None, "looked at before"
+        assert self._receive is not None, "checked before"
         message = await self._receive()
         self.caller.received(len(message.get("body", b"")))
         return message

@@ -23,4 +23,6 @@ def local_partition(partition: Partition) -> LocalPartition:
 
 
 def _not_supported() -> NotSupportedByBackend:
-    return NotSupportedByBackend("this needs logs that lie in the service's own data directories")
+    return NotSupportedByBackend(
+        "this operation needs a service that stores the logs in its own data directories"
+    )

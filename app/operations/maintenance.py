@@ -84,7 +84,7 @@ async def truncate_log(partition: LocalPartition, to_offset: int, if_match: str 
     """
     if if_match is None:
         raise PreconditionRequired(
-            "truncation needs If-Match with the ETag of an offsets answer", header="if-match"
+            "truncation needs If-Match with the ETag of an offsets response", header="if-match"
         )
     expected = parse_etag(if_match)
     await partition.maintenance.truncate(numbered(partition, to_offset), expected)

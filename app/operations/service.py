@@ -222,12 +222,12 @@ class Service:
         self.telemetry.include(self.store)
         gauge = self.telemetry.gauge
         admission = self.admission
-        gauge("in_flight_requests", "Requests at work", lambda: admission.requests)
+        gauge("in_flight_requests", "Requests in progress", lambda: admission.requests)
         gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)
-        gauge("in_flight_answer_bytes", "Bytes of answers held", lambda: admission.answer_bytes)
+        gauge("in_flight_answer_bytes", "Bytes of responses held", lambda: admission.answer_bytes)
         gauge("waiting_readers", "Waiting long polls", lambda: admission.waiting_readers)
         gauge("tail_clients", "Clients that tail a partition", lambda: admission.tails)
-        gauge("slow_tails", "Tails whose clients receive nothing", lambda: self.slow_clients.slow)
+        gauge("slow_tails", "Tails whose clients do not receive", lambda: self.slow_clients.slow)
         deliveries = self.deliveries
         gauge("deliveries_remembered", "Delivery ids in memory", lambda: deliveries.remembered)
         gauge("deliveries_bytes", "Memory of those ids", lambda: deliveries.size_bytes)

@@ -158,7 +158,7 @@ class Security:
         if self._is_open or self._needs_nobody(_rule_of(operation)):
             return self._anybody
         if not self._is_known:
-            raise Recovering("the credentials are being read")
+            raise Recovering("the credentials are being loaded")
         return self._known(headers, peer) if self.asks else self._anybody
 
     def admit(self, principal: Principal, operation: str | None, topic: str | None) -> None:
@@ -288,7 +288,7 @@ def peer_of(scope: Mapping[str, Any]) -> str | None:
 def _rule_of(operation: str | None) -> Rule:
     """Return the rule of an operation; every operation has one."""
     rule = RULES.get(operation or "")
-    assert rule is not None, "every operation has its rule, a test says"
+    assert rule is not None, "every operation has a rule"
     return rule
 
 

@@ -135,7 +135,7 @@ def source_of(settings: Settings, fs: FileSystem) -> Source:
         raise InvalidConfig("jwks needs jwt_issuer and jwt_audience")
     address = urlsplit(settings.jwks)
     if "@" in address.netloc:
-        raise InvalidConfig("jwks accepts no credentials in the address: logs contain it")
+        raise InvalidConfig("jwks must not have credentials in the address, because it is logged")
     is_local = _is_local(address.hostname)
     if address.scheme == "https" or (address.scheme == "http" and is_local):
         fetch = partial(
@@ -162,7 +162,7 @@ def _fetched(url: str, limit_ms: int, *, uses_proxies: bool) -> bytes:
             if len(content) > MAX_BYTES:
                 raise ValueError(f"the key set is larger than {MAX_BYTES} bytes")
             if monotonic() > deadline:
-                raise TimeoutError(f"the key set did not come within {limit_ms} ms")
+                raise TimeoutError(f"the key set did not arrive within {limit_ms} ms")
     return bytes(content)
 
 

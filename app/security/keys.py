@@ -113,12 +113,13 @@ def add_key(
     """
     if _NAME.fullmatch(name) is None:
         raise InvalidRequestValue(
-            f"{name!r} is not a name: 1 to 64 of letters, digits, '.', '_', '@' and '-'", name=name
+            f"{name!r} is not a valid name: 1 to 64 of letters, digits, '.', '_', '@' and '-'",
+            name=name,
         )
     if any(key.name == name for key in keys.values()):
-        raise InvalidRequestValue(f"there is a key named {name!r}; revoke it first", name=name)
+        raise InvalidRequestValue(f"a key named {name!r} exists; revoke it first", name=name)
     if len(keys) >= MAX_KEYS:
-        raise InvalidRequestValue(f"there are {MAX_KEYS} keys, the maximum")
+        raise InvalidRequestValue(f"the maximum of {MAX_KEYS} keys is reached")
     wrong = [scope for scope in scopes if not is_scope(scope)]
     if wrong or not scopes:
         raise InvalidRequestValue(
@@ -137,7 +138,7 @@ def revoke_key(keys: dict[str, ApiKey], name_or_id: str) -> tuple[str, ApiKey]:
     for key_id, key in keys.items():
         if name_or_id in {key_id, key.name}:
             return key_id, keys.pop(key_id)
-    raise InvalidRequestValue(f"there is no key {name_or_id!r}", name=name_or_id)
+    raise InvalidRequestValue(f"key {name_or_id!r} does not exist", name=name_or_id)
 
 
 def id_and_secret(token: bytes) -> tuple[str, bytes]:

@@ -117,14 +117,14 @@ class Sites:
                 return
             if text.lower() != f"{scheme}://{host.decode('latin-1').lower()}":
                 raise CrossSiteRequest(
-                    f"pages of {text} may not change anything here: list the origin in "
-                    "TIDELOG_CORS_ORIGINS if they may",
+                    f"pages of {text} are not allowed to change anything: to allow them, add the "
+                    "origin to TIDELOG_CORS_ORIGINS",
                     origin=text,
                 )
         if site not in {b"same-origin", b"none"}:
             raise CrossSiteRequest(
-                "the page that sent this is of another site (Sec-Fetch-Site: "
-                f"{site.decode('latin-1')}), and such pages may not change anything here",
+                "the request was sent by a page of another site (Sec-Fetch-Site: "
+                f"{site.decode('latin-1')}), and such pages are not allowed to change anything",
             )
 
     @property

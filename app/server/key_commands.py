@@ -44,7 +44,9 @@ keys = typer.Typer(
 @keys.command()
 def create(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its owner, for lists and logs.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the key's owner, for lists and logs.")
+    ],
     scope: Annotated[
         list[str],
         typer.Option(
@@ -61,7 +63,7 @@ def create(
         int | None, typer.Option("--quota-bytes-in", min=0, help="Bytes/s of request bodies.")
     ] = None,
     bytes_out: Annotated[
-        int | None, typer.Option("--quota-bytes-out", min=0, help="Bytes/s of answers.")
+        int | None, typer.Option("--quota-bytes-out", min=0, help="Bytes/s of responses.")
     ] = None,
     data_dir: DirectoryOption = DATA,
     as_json: JsonOption = False,
@@ -87,7 +89,7 @@ def create(
             )
         terminal.result({"id": key_id, "name": name, "key": key}, key)
         if not as_json:
-            terminal.notice(f"store the key of {name} now: it cannot be shown again")
+            terminal.notice(f"store the key of {name} now: it is not shown again")
 
 
 @keys.command("list")
@@ -115,9 +117,7 @@ def list_keys(*, data_dir: DirectoryOption = DATA, as_json: JsonOption = False) 
                 ),
             )
         else:
-            terminal.notice(
-                "there are no keys: create one with `tidelog keys create NAME --scope …`"
-            )
+            terminal.notice("no keys yet: create one with `tidelog keys create NAME --scope …`")
 
 
 @keys.command()

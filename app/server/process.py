@@ -134,7 +134,9 @@ def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
     try:
         server_of(service, host=host, port=port).run()
     except SystemExit as ending:  # uvicorn exits while it handles the error
-        raise CannotListen(f"{host}:{port} cannot be listened on: {ending.__context__}") from ending
+        raise CannotListen(
+            f"{host}:{port} cannot be used to listen: {ending.__context__}"
+        ) from ending
     return service.failure
 
 

@@ -70,7 +70,7 @@ class Certificates:
         else:
             self._unusable_since_ms = None
             self._is_closed = False
-            _LOG.info("the TLS files have changed and are now used")
+            _LOG.info("the TLS files have changed and were loaded")
 
     def _close_in_time(self) -> None:
         """Refuse handshakes once the files have not been usable for `tls_read_timeout_ms`."""

@@ -338,5 +338,5 @@ def entry_of(
         if entry.producer_id == producer_id:
             return entry
     raise ProducerNotFound(
-        f"{topic_partition} knows no producer {producer_id}", producer_id=producer_id
+        f"{topic_partition} has no producer {producer_id}", producer_id=producer_id
     )

@@ -203,13 +203,13 @@ class Telemetry:
 
     def _collect_requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
-            "tidelog_requests", "Answers by operation and status", labels=["operation", "status"]
+            "tidelog_requests", "Responses by operation and status", labels=["operation", "status"]
         )
         for (operation, status), count in list(self._requests.items()):
             requests.add_metric([operation, str(status)], count)
         yield requests
         problems = CounterMetricFamily(
-            "tidelog_problems", "Errors answered, by the code of their document", labels=["code"]
+            "tidelog_problems", "Error responses, by the code of the problem", labels=["code"]
         )
         for code, count in list(self._problems.items()):
             problems.add_metric([code], count)
@@ -221,7 +221,9 @@ class Telemetry:
             tail_ends.add_metric([reason], count)
         yield tail_ends
         durations = HistogramMetricFamily(
-            "tidelog_request_seconds", "From the request's head to its answer", labels=["operation"]
+            "tidelog_request_seconds",
+            "From the request's head to its response",
+            labels=["operation"],
         )
         for operation, histogram in list(self._durations.items()):
             durations.add_metric([operation], histogram.buckets(), histogram.sum_seconds)
@@ -242,7 +244,7 @@ class Telemetry:
             yield CounterMetricFamily(f"tidelog_{event}", documentation, value=events[event])
         yield GaugeMetricFamily(
             "tidelog_remaining_segments_to_recover",
-            "While starting: segments not scanned yet of logs that are being opened",
+            "While starting: segments not yet scanned of logs that are being opened",
             value=remaining,
         )
         yield HistogramMetricFamily(
@@ -280,30 +282,30 @@ _TOPIC_COUNTERS: Final = {
 
 _EVENT_COUNTERS: Final = {
     "segments_rolled": "New active segments",
-    "segments_deleted": "Segments that retention or a deletion took away",
+    "segments_deleted": "Segments removed by retention or a deletion",
     "bytes_deleted": "Bytes of those segments",
     "recovered_segments": "Segments scanned after an unclean stop",
     "recovered_bytes": "Bytes scanned after an unclean stop",
     "truncated_bytes": "Bytes cut from torn or damaged tails",
     "damaged_segments": "Segments whose tail was damaged, not merely torn",
-    "corrupt_reads": "Damage met while reading",
-    "scrubbed_bytes": "Bytes that the search for damage verified",
-    "scrub_damage": "Damaged places it found, each counted again in each pass",
-    "offline_directories": "Data directories that take no more writes (OfflineLogDirectoryCount)",
+    "corrupt_reads": "Damage found by reads",
+    "scrubbed_bytes": "Bytes that the scrubber verified",
+    "scrub_damage": "Damaged places that the scrubber found, counted in each pass",
+    "offline_directories": "Data directories that are offline (OfflineLogDirectoryCount)",
     "compactions": "Rounds of compaction",
     "moves": "Partitions that were moved to another data directory",
-    "failed_moves": "Moves that came to nothing",
+    "failed_moves": "Moves that failed",
     "cleaner_io_bytes": "Bytes that compaction read and wrote (Kafka's Throttler, cleaner-io)",
     "cleaner_dead_threads": "Cleaner threads that ended before they were stopped (DeadThreadCount)",
 }
 
 _CLEANER_GAUGES: Final = {
-    "recopy_percent": "Bytes written of those read by the last compaction (cleaner-recopy-percent)",
-    "max_clean_time_secs": "How long the last compaction took",
-    "max_buffer_utilization_percent": "How much of the offset map the last compaction took",
+    "recopy_percent": "Share of read bytes that the last compaction wrote (cleaner-recopy-percent)",
+    "max_clean_time_secs": "Duration of the last compaction",
+    "max_buffer_utilization_percent": "Share of the offset map that the last compaction used",
     "max_dirty_percent": "Greatest share of dirty bytes in a compacted log",
     "max_compaction_delay_secs": "How long a record has waited past max.compaction.lag.ms",
-    "time_since_last_run_ms": "Since the cleaner last looked for something to do",
+    "time_since_last_run_ms": "Time since the cleaner last looked for dirty logs",
 }
 """Named as Kafka's gauges of LogCleaner and LogCleanerManager."""
 

@@ -34,7 +34,7 @@ class Tracing:
         """Return what the `OTEL_…` variables ask for; raises InvalidConfig without the extra."""
         if find_spec("opentelemetry") is None:
             raise InvalidConfig(
-                "tracing is set, and OpenTelemetry is not installed: install tidelog[otel]"
+                "tracing is on, but OpenTelemetry is not installed: install tidelog[otel]"
             )
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,

@@ -165,7 +165,7 @@ class HotRead(HotRequest):
         """Read again; answer if there is enough, the time is over, or the service stops."""
         call, found, caller = self._call, self._found, self._exchange.caller
         assert call is not None, "only reads wait"
-        assert found is not None, "only who waits is woken"
+        assert found is not None, "only waiting reads are woken"
         self._end_wait()
         service = self._lane.service
         try:

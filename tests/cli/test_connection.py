@@ -93,7 +93,7 @@ def test_the_time_out_allows_for_a_long_poll(connect: Connect) -> None:
 def test_a_service_that_never_answered_is_not_waited_for(connect: Connect) -> None:
     """A wrong address is told at once, with the command that starts a service."""
     connection, script = connect(httpx.ConnectError("Connection refused"))
-    with pytest.raises(Unreachable, match=f"no answer from {URL}: Connection refused") as caught:
+    with pytest.raises(Unreachable, match=f"no response from {URL}: Connection refused") as caught:
         connection.send(GET)
     assert "tidelog serve" in caught.value.advice
     assert script.pauses == []
@@ -110,7 +110,7 @@ def test_an_outage_is_waited_out_and_told_once(connect: Connect) -> None:
         assert longest_s / 2 <= pause_s <= longest_s
     first, last = script.notices
     assert "trying again" in first
-    assert "answers again" in last
+    assert "responds again" in last
 
 
 def test_patience_ends(connect: Connect) -> None:

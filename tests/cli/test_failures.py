@@ -34,7 +34,7 @@ def test_the_first_wrong_record_is_named() -> None:
         ),
         (
             {"code": "too_large", "limit": "max.message.bytes", "limit_bytes": 10},
-            "The service takes at most 10 bytes here (max.message.bytes).",
+            "The service accepts at most 10 bytes (max.message.bytes).",
         ),
         (
             {"code": "offset_beyond_log_end"},

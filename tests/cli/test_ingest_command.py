@@ -41,7 +41,7 @@ def test_a_run_is_told_to_a_program(run: Run, tmp_path: Path) -> None:
     assert [event["rows"] for event in events] == [50, 50]
     assert "tidelog_ingest_rows_total 50\n" in (tmp_path / "job.prom").read_text()
     checked = run("lake", "verify", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "state"))
-    assert checked.stdout == "50 records of lake and log are the same\n"
+    assert checked.stdout == "50 records in lake and log are equal\n"
 
 
 @pytest.mark.long

@@ -47,7 +47,7 @@ def lake(run: Run, tmp_path: Path) -> HandMadeLake:
 def test_a_lake_is_compared_with_its_log(run: Run, lake: HandMadeLake) -> None:
     """The same is exit code 0, a difference is 3 and named, no lake at all is 1."""
     told = run("lake", "verify", str(lake.folder))
-    assert (told.exit_code, told.stdout) == (0, "3 records of lake and log are the same\n")
+    assert (told.exit_code, told.stdout) == (0, "3 records in lake and log are equal\n")
     lake.put(2, [{**rows_of([SentRecord(0, None, b"x")])[0], "topic": lake.folder.parent.name}])
     told = run("lake", "verify", str(lake.folder), "--json")
     assert told.exit_code == 3

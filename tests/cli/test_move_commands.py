@@ -58,7 +58,7 @@ def test_a_partition_is_moved_and_read_where_it_is_now(run: Run, home: Path) -> 
     run("append", "moved", stdin=b'{"value": 1}\n{"value": 2}')
     for target in ("b", "a", "a"):
         done = run("move", "moved", "0", str(home / target))
-        assert (done.exit_code, done.stdout) == (0, f"moved-0 lies in {home / target}\n")
+        assert (done.exit_code, done.stdout) == (0, f"moved-0 is in {home / target}\n")
         assert (home / target / "moved-0").is_dir()
     assert len(objects(run("read", "moved", "--json").stdout)) == 2
 

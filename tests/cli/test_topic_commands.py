@@ -90,7 +90,7 @@ def test_without_a_service_the_address_is_told(run: Run) -> None:
     """A wrong address is one sentence with what to do, at once."""
     nobody = run("topics", "--server", "http://127.0.0.1:9")
     assert nobody.exit_code == 1
-    assert "no answer from http://127.0.0.1:9" in nobody.stderr
+    assert "no response from http://127.0.0.1:9" in nobody.stderr
     (failure,) = objects(run("topics", "--server", "http://127.0.0.1:9", "--json").stderr)
     assert failure["code"] == "unreachable"
 

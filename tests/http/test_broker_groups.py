@@ -122,7 +122,7 @@ async def test_what_is_no_cursor_is_left_out_and_logged(
     async with running(path) as api:
         assert await offsets(api) == {"a": 1}
     (told,) = [one for one in caplog.records if one.name == "app.store.local.group_loading"]
-    assert told.getMessage() == "__consumer_offsets-0, offset 0: version 9 of a cursor is unknown"
+    assert told.getMessage() == "__consumer_offsets-0, offset 0: unknown version 9 of a cursor"
 
 
 async def test_commits_of_a_transaction_count_from_its_end_on(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def test_an_unknown_topic_is_answered_with_the_request_that_creates_it(api
         (RECORDS, "max_record=1", "did you mean max_records?"),
         ("/v1/topics/events/offsets", "timestmp=1", "did you mean timestamp?"),
         ("/v1/topics/events", "dry_run=true", "this operation takes no parameters"),
-        ("/v1/topics", "zzz=1", "there is no such parameter; there are "),
+        ("/v1/topics", "zzz=1", "unknown parameter; the parameters are "),
     ],
     ids=lambda value: value.rpartition("/")[2][:20],
 )

@@ -113,5 +113,7 @@ def test_why_a_write_failed_is_the_last_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as refused:
         frame.write.format("tidelog").mode("append").options(**nobody).save()
     told = last_line(str(refused.value))
-    assert told.startswith("pyspark_tidelog.errors.ServiceError: no answer from http://127.0.0.1:1")
+    assert told.startswith(
+        "pyspark_tidelog.errors.ServiceError: no response from http://127.0.0.1:1"
+    )
     assert told.endswith("is the service running there?")

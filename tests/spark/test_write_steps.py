@@ -178,7 +178,7 @@ def test_an_abort_that_fails_is_left_to_whoever_writes_next(
     told = writer.write(iter(rows("a", "b", "c")))
     nowhere = WriteOptions(Endpoint("http://127.0.0.1:1", retries=0), topic, write_id=write_id)
     BatchWriter(nowhere, SCHEMA, overwrite=False).abort([told])
-    assert "of a failed write stay open for now: no answer from http://127.0.0.1:1" in caplog.text
+    assert "of a failed write stay open for now: no response from http://127.0.0.1:1" in caplog.text
     assert has_open_transaction(tidelog, topic)
     run(tidelog, topic, write_id)
     assert seen(tidelog, topic) == whole(write_id)

@@ -23,13 +23,13 @@ TAGS: Final = (
     {"name": "topics", "description": "Create, describe, configure and delete topics"},
     {"name": "produce", "description": "Append records and batches"},
     {"name": "consume", "description": "Read records and batches"},
-    {"name": "offsets", "description": "Where logs start, are committed and end"},
+    {"name": "offsets", "description": "Log starts, high watermarks, log ends"},
     {"name": "segments", "description": "The files of a log"},
     {
         "name": "maintenance",
         "description": "Roll, flush, retention, deletion, truncation, compaction",
     },
-    {"name": "producers", "description": "Identities, outcomes of appends, ends of transactions"},
+    {"name": "producers", "description": "Producer ids, outcomes of appends, ends of transactions"},
     {"name": "groups", "description": "Stored offsets of groups, and their lag"},
     {
         "name": "kafka-rest-v2",

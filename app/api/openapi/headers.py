@@ -22,7 +22,7 @@ class _Header(NamedTuple):
 HEADERS: Final[Mapping[str, _Header]] = {
     "Accept-Encoding": _Header("Content encodings that are accepted", example="gzip, zstd"),
     "Accept-Post": _Header("Media types that are accepted"),
-    "Accept-Ranges": _Header("`Range` is supported for this answer", example="bytes"),
+    "Accept-Ranges": _Header("`Range` is supported for this response", example="bytes"),
     "Allow": _Header("Methods of this path", example="GET, HEAD, OPTIONS, POST"),
     "Cache-Control": _Header(
         "`no-store`; `private` or `public`, `max-age=31536000, immutable` for an immutable page",
@@ -30,7 +30,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     ),
     "Content-Disposition": _Header("File name for a download"),
     "Content-Encoding": _Header("`gzip` or `zstd`, as `Accept-Encoding` prefers; none if absent"),
-    "Content-Range": _Header("Which bytes are sent, of how many", example="bytes 0-99/239"),
+    "Content-Range": _Header("Range of bytes sent, and the total size", example="bytes 0-99/239"),
     "ETag": _Header("Strong entity tag, for `If-Match` and `If-None-Match`"),
     "Idempotency-Replayed": _Header("`true`: the offsets are those of the first request with this key"),
     "Link": _Header(
@@ -39,7 +39,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     ),
     "Location": _Header("Path of what was created; of an append, the URL that reads its records"),
     "Log-End-Offset": _Header("Offset that the next record gets", _NUMBER),
-    "Log-Explain": _Header("With `explain=true`: which segment was read, and why the answer ended"),
+    "Log-Explain": _Header("With `explain=true`: segment read, and why the response ended"),
     "Log-First-Offset": _Header("Base offset of the first batch, not above `offset`", _NUMBER),
     "Log-High-Watermark": _Header("End of what is flushed to disk, exclusive", _NUMBER),
     "Log-Id": _Header("`log_id` of the log", example="MbVOaUkkR46WnfKUMqB8JQ.0"),
@@ -48,13 +48,13 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Log-Next-Offset": _Header("Offset to read on from", _NUMBER),
     "Log-Start-Offset": _Header("First offset that can be read", _NUMBER),
     "Retry-After": _Header("Seconds to wait before the next attempt", _NUMBER),
-    "Vary": _Header("Request headers that the answer depends on"),
+    "Vary": _Header("Request headers that the response depends on"),
     "WWW-Authenticate": _Header("What is missing (RFC 6750); not in a 403 of a fenced producer"),
     "WebHook-Allowed-Origin": _Header("The `WebHook-Request-Origin` that may send"),
     "WebHook-Allowed-Rate": _Header("Requests per minute that are taken, or `*`", example="*"),
     "Want-Content-Digest": _Header("Digest algorithms that are accepted (RFC 9530)"),
     "X-Accel-Buffering": _Header(
-        "`no`: nginx passes events and streams on as they come", example="no"
+        "`no`: nginx does not buffer events and streams", example="no"
     ),
     "traceparent": _Header("The request's `traceparent` (W3C Trace Context); absent without one"),
 }

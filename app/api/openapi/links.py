@@ -133,7 +133,7 @@ def add_links(made: Json) -> None:
                 ways = left.pop((operation["operationId"], status), None)
                 if ways is not None:
                     response["links"] = dict(_links(ways))
-    assert not left, f"links of answers that there are not: {left.keys()}"
+    assert not left, f"links for missing responses: {left.keys()}"
 
 
 def _links(ways: tuple[_Ways, ...]) -> Mapping[str, Json]:

@@ -34,7 +34,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     problems.GroupNotFound("group 'lake' has stored no offset", group="lake"),
     problems.CursorNotFound("group 'lake' has stored no offset for flights-0", group="lake"),
     problems.PreconditionRequired(
-        "truncation needs If-Match with the ETag of an offsets answer", header="if-match"
+        "truncation needs If-Match with the ETag of an offsets response", header="if-match"
     ),
     problems.UnsupportedMediaType(
         "media type 'text/plain' is not accepted",
@@ -63,11 +63,11 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         retention_ms=604_800_000,
     ),
     problems.NotSupportedByBackend(
-        "this needs logs that lie in the service's own data directories"
+        "this operation needs a service that stores the logs in its own data directories"
     ),
     errors.InvalidRecord(
         "nothing was written; records that are not acceptable: 1",
-        [{"index": 2, "field": "value", "code": "missing", "detail": "there is no value"}],
+        [{"index": 2, "field": "value", "code": "missing", "detail": "the record has no value"}],
     ),
     errors.InvalidTimestamp(
         "nothing was written; records that are not acceptable: 1",
@@ -104,10 +104,10 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     errors.ProducerFenced(
         "producer 7 has written with epoch 2", producer_id=7, current_epoch=2, epoch=1
     ),
-    errors.InvalidTransactionState("producer 7 has no open transaction here", producer_id=7),
-    errors.ProducerNotFound("flights-0 knows no producer 7", producer_id=7),
+    errors.InvalidTransactionState("producer 7 has no open transaction", producer_id=7),
+    errors.ProducerNotFound("flights-0 has no producer 7", producer_id=7),
     errors.TopicNotFound("topic 'flights' does not exist", topic="flights"),
-    errors.PartitionNotFound("topic 'flights' has no partition 9 here", topic="flights"),
+    errors.PartitionNotFound("topic 'flights' has no partition 9", topic="flights"),
     errors.SegmentNotFound("no segment begins at 7", base_offset=7),
     errors.TopicConflict(
         "topic 'flights' exists with 4 partitions and configuration {}",
@@ -122,7 +122,7 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         tag=LogTag(0, 99, 0x2B23BFCE),
     ),
     errors.LogReplaced(
-        "the log is not the one this URL was made for",
+        "the URL was made for another log",
         expected_log_id="GGWwOTJ4QjWGBO7f11HfIA.0",
         log_id="GGWwOTJ4QjWGBO7f11HfIA.1",
     ),

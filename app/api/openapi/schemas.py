@@ -79,7 +79,7 @@ def component_schemas(*parts: Json) -> Json:
         found |= definitions["$defs"]
         # Schemas of text that is JSON are named in the words of their models, not in their types.
         wanted |= {*_REFERENCE.findall(str(found))}
-    assert wanted == found.keys(), f"schemas that no model has: {wanted - found.keys()}"
+    assert wanted == found.keys(), f"schemas without a model: {wanted - found.keys()}"
     return dict(sorted(found.items()))
 
 

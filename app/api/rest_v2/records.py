@@ -96,7 +96,7 @@ def parse_produce(
     records = _parse(body, max_records)
     if target.partition is not None and any(one.partition is not None for one in records):
         raise InvalidBody(
-            "Invalid request format: the partition is in the path and cannot be in a record as well"
+            "Invalid request format: the partition is in the path and cannot be in a record too"
         )
     natives = [_native(record, embedded) for record in records]
     try:

@@ -33,7 +33,7 @@ TOPIC: Final = "/topics/{topic}"
 PARTITION: Final = "/topics/{topic}/partitions/{partition}"
 
 INSTEAD: Final = (
-    "there are no consumer instances here; read without one: "
+    "consumer instances are not supported; read without one: "
     "GET /topics/{topic}/partitions/{partition}/records?offset=…&timeout=…&max_bytes=…, "
     "and keep the group's offsets with PUT /v1/groups/GROUP/offsets/{topic}/{partition}"
 )
@@ -42,7 +42,7 @@ _EXAMPLES: Final = {
     400: (400, "query.offset: Field required"),
     401: (40101, "Unauthorized: this needs credentials: Authorization: Bearer <API key or token>"),
     403: (40301, "Forbidden: the credentials do not have the scope read:flights"),
-    404: (40402, "Partition 9 not found: topic 'flights' has no partition 9 here"),
+    404: (40402, "Partition 9 not found: topic 'flights' has no partition 9"),
     406: (406, "HTTP 406 Not Acceptable: none of the accepted media types is available"),
     408: (408, "the body did not arrive within 30000 ms"),
     413: (
@@ -87,7 +87,7 @@ def _answers(
 
 _PRODUCED: Final = {
     **_answers("An offset or an error for each record", _ref("KafkaRestProduced")),
-    204: {"description": "With async=true: in the log, and not yet on disk"},
+    204: {"description": "With async=true: in the log, but not yet on disk"},
     **_errors(404, 408, 413, 415, 422, 504, 507),
 }
 
@@ -135,7 +135,7 @@ AsyncParameter = Annotated[
     bool,
     Query(
         alias="async",
-        description="`true`: answer 204 at once, as Strimzi does. Default `false`",
+        description="`true`: respond with 204 at once, as Strimzi does. Default `false`",
     ),
 ]
 
@@ -223,10 +223,10 @@ async def produce_to_partition(
 @router.get(
     PARTITION + "/offsets",
     operation_id="kafkaRestGetOffsets",
-    responses=_answers("Both ends", _ref("KafkaRestOffsets")) | _errors(404),
+    responses=_answers("First and end offset", _ref("KafkaRestOffsets")) | _errors(404),
 )
 async def get_offsets(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
-    """Tell where a partition begins and ends for readers."""
+    """Return the first and the end offset of a partition for readers."""
     return AnswerResponse(metadata.get_offsets(exchange, partition))
 
 
@@ -234,7 +234,7 @@ async def get_offsets(exchange: ExchangeDep, partition: PartitionDep) -> AnswerR
     PARTITION + "/records",
     operation_id="kafkaRestReadRecords",
     responses=_answers(
-        "Records, none if nothing came in time",
+        "Records; empty if none arrived in time",
         {"type": "array", "items": _ref("KafkaRestRecord")},
         BINARY_V2,
         JSON_V2,

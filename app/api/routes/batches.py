@@ -54,10 +54,10 @@ async def append_batches(
     responses={
         200: {"description": "Whole batches as stored", "content": {MEDIA_TYPE: {"schema": BYTES}}},
         206: {
-            "description": "The part of immutable batches that Range asks for",
+            "description": "The requested range of immutable batches",
             "content": {MEDIA_TYPE: {"schema": BYTES}},
         },
-        304: {"description": "Immutable batches that the client has"},
+        304: {"description": "The client has the immutable batches"},
         **problems(404, 406, 409, 410, 416),
     },
 )

@@ -24,30 +24,33 @@ router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED]
 @router.get(
     "/directories",
     operation_id="listDirectories",
-    responses={**answers(200, DataDirectoryList, "The preferred one first"), **problems(501)},
+    responses={
+        **answers(200, DataDirectoryList, "The data directories, the preferred one first"),
+        **problems(501),
+    },
 )
 async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
-    """List the data directories: where partitions can lie, and what lies there."""
+    """List the data directories, their partitions and free space."""
     return AnswerResponse(await operations.list_directories(exchange.service))
 
 
 @router.get(
     "/scrub",
     operation_id="getScrubReport",
-    responses={**answers(200, ScrubReport, "What the last search found"), **problems(501)},
+    responses={**answers(200, ScrubReport, "The result of the last scrub"), **problems(501)},
 )
 async def get_scrub_report(exchange: ExchangeDep) -> AnswerResponse:
-    """Tell what the last search for damage found; there are any if `scrub_interval_ms` is set."""
+    """Return the result of the last scrub; `scrub_interval_ms` turns scrubbing on."""
     return AnswerResponse(operations.get_scrub_report(exchange.service))
 
 
 @router.get(
     "/topics/{topic}/partitions/{partition}/move",
     operation_id="getMove",
-    responses={**answers(200, MoveReport, "How far it is"), **problems(404, 501)},
+    responses={**answers(200, MoveReport, "The progress of the move"), **problems(404, 501)},
 )
 async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
-    """Tell where a partition lies, and how its last move is going."""
+    """Return the data directory of a partition, and the progress of its last move."""
     return AnswerResponse(await operations.get_move(exchange.service, partition))
 
 
@@ -56,8 +59,8 @@ async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> Answe
     operation_id="movePartition",
     status_code=202,
     responses={
-        **answers(202, MoveReport, "It will be moved; `getMove` tells how far that is"),
-        **answers(200, MoveReport, "It lies there already"),
+        **answers(202, MoveReport, "The move is queued; `getMove` returns its progress"),
+        **answers(200, MoveReport, "The partition is there already"),
         **problems(404, 408, 413, 415, 416, 422, 501),
     },
     openapi_extra=body_of(
@@ -67,10 +70,10 @@ async def get_move(exchange: ExchangeDep, partition: LocalPartitionDep) -> Answe
     ),
 )
 async def move_partition(exchange: ExchangeDep, partition: LocalPartitionDep) -> AnswerResponse:
-    """Move a partition to another data directory; appends and reads go on meanwhile.
+    """Move a partition to another data directory; appends and reads continue.
 
-    One partition moves at a time, the others wait. What a stop interrupts the next start goes on
-    with; meanwhile a partition is where it was, whole.
+    One partition moves at a time, the others wait. The next start continues moves that a stop
+    interrupted; until then the partition stays complete where it was.
     """
     wanted = parse_model(await exchange.control_body(), MovePartition)
     return AnswerResponse(

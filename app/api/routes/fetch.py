@@ -45,7 +45,7 @@ EXAMPLE: Final = {
                     "schema": {
                         "type": "string",
                         "format": "binary",
-                        "description": "A part for each partition: what readBatches answers",
+                        "description": "A part for each partition: the response of readBatches",
                     }
                 },
             },
@@ -59,7 +59,7 @@ EXAMPLE: Final = {
     ),
 )
 async def fetch_many(exchange: ExchangeDep) -> AnswerResponse:
-    """Read from several partitions: one wait, one budget of bytes, no failure but one's own."""
+    """Read from several partitions with one wait and one byte budget; each can fail alone."""
     wanted = parse_model(await exchange.control_body(), FetchRequest)
     return AnswerResponse(await run_fetch(exchange, wanted))
 
@@ -69,7 +69,7 @@ async def fetch_many(exchange: ExchangeDep) -> AnswerResponse:
     operation_id="readTopic",
     responses={
         200: {
-            "description": "One page of records, and the token to read on with",
+            "description": "One page of records, and the token of the next page",
             "content": {
                 "application/json": {"schema": ref(TopicPage)},
                 "application/json;offsets=string": {"schema": ref(TopicPageWithStringOffsets)},
@@ -83,5 +83,5 @@ async def read_topic(
     topic: TopicPath,
     parameters: Annotated[TopicReadParameters, Query()],
 ) -> AnswerResponse:
-    """Read all partitions of a topic, a page at a time; the token holds every next offset."""
+    """Read all partitions of a topic, page by page; the page token holds every next offset."""
     return AnswerResponse(await read_page(exchange, topic, parameters))

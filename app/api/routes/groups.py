@@ -117,7 +117,7 @@ async def list_group_offsets(
     },
 )
 async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
-    """Tell the offset that a group has stored for a partition."""
+    """Return the offset that a group has stored for a partition."""
     return AnswerResponse(await operations.get_group_offset(exchange, key))
 
 
@@ -137,7 +137,7 @@ async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     ),
 )
 async def put_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
-    """Store where a group is in a partition."""
+    """Store a group's next offset for a partition."""
     wanted = parse_model(await exchange.control_body(), PutGroupOffset)
     return AnswerResponse(await operations.put_group_offset(exchange, key, wanted))
 
@@ -148,7 +148,7 @@ async def put_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     dependencies=[Depends(_conditions)],
     status_code=204,
     responses={
-        204: {"description": "Deleted, and that is on disk"},
+        204: {"description": "Deleted durably"},
         **problems(404, 412, 504, 507),
     },
 )
@@ -160,7 +160,7 @@ async def delete_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerRespo
 @router.get(
     "/{group}/lag",
     operation_id="getGroupLag",
-    responses=answers(200, GroupLag, "Partition by partition") | problems(404),
+    responses=answers(200, GroupLag, "The lag of each partition") | problems(404),
 )
 async def get_group_lag(
     exchange: ExchangeDep, group: GroupDep, parameters: Annotated[LagParameters, Query()]

@@ -31,10 +31,10 @@ tidelog_log_end_offset{partition="0",topic="flights"} 3.0
 
 
 @router.get(
-    "/livez", operation_id="getLiveness", responses=answers(200, Liveness, "The process answers")
+    "/livez", operation_id="getLiveness", responses=answers(200, Liveness, "The process is running")
 )
 async def get_liveness() -> AnswerResponse:
-    """Tell that the process answers; it may still be recovering."""
+    """Return 200 while the process is running, even if it is recovering."""
     return AnswerResponse(json_answer(b'{"status":"live"}'))
 
 
@@ -47,7 +47,7 @@ async def get_liveness() -> AnswerResponse:
     },
 )
 async def get_readiness(request: Request, service: ServiceDep) -> AnswerResponse:
-    """Tell whether requests are served, and while recovering how far it has come."""
+    """Return whether requests are served, and the progress of a recovery."""
     report = service.readiness()
     if not _may_see_names(request, service):
         report = {name: value for name, value in report.items() if name not in _NAMING}
@@ -83,7 +83,7 @@ def _may_see_names(request: Request, service: Service) -> bool:
     },
 )
 async def get_metrics(service: ServiceDep) -> AnswerResponse:
-    """Tell everything that is counted, in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     body = await asyncio.to_thread(service.telemetry.exposition)
     content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
     return AnswerResponse(Answer(200, [content_type, NO_STORE], body))
@@ -95,6 +95,6 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
     responses=answers(200, Limits, "Limits by name") | problems(),
 )
 async def get_limits(service: ServiceDep) -> AnswerResponse:
-    """Tell every limit by the name that the 413 and 503 answers use."""
+    """List every limit, by the names in 413 and 503 responses."""
     limits = service.settings.limits() | system_limits()
     return AnswerResponse(json_answer(to_json({"limits": limits})))

@@ -36,7 +36,7 @@ _BODIES: Final[dict[str, Any]] = {
         "example": {"flight": 1141, "arr_delay": 33},
     },
     "application/x-ndjson": {
-        "schema": {**_TEXT, "description": "One JSON value a line"},
+        "schema": {**_TEXT, "description": "One JSON value per line"},
         "example": '{"flight":1141}\n{"flight":1714}\n',
     },
     "application/cloudevents+json": {
@@ -48,7 +48,7 @@ _BODIES: Final[dict[str, Any]] = {
         "example": [_EVENT],
     },
     "text/plain": {
-        "schema": {**_TEXT, "description": "With split=lines a record a line"},
+        "schema": {**_TEXT, "description": "With split=lines one record per line"},
         "example": "flight 1141 landed\nflight 1714 landed\n",
     },
     "application/octet-stream": {"schema": {**_TEXT, "format": "binary"}},
@@ -75,7 +75,7 @@ INGEST_RESPONSES: Final = {
 }
 INGEST_BODY: Final = {"requestBody": {"required": True, "content": _BODIES}}
 PROBE_RESPONSES: Final = {
-    **answers(200, IngestEndpoint, "The topic takes requests"),
+    **answers(200, IngestEndpoint, "The topic accepts requests"),
     **problems(404),
 }
 
@@ -92,8 +92,8 @@ async def ingest(
 ) -> AnswerResponse:
     """Append a body as it is: one record, or one per element, line or event.
 
-    `Content-Type`, `split` and the topic's ingest profile say how it is cut. A media type that is
-    not listed, or none, makes one record of the body.
+    `Content-Type`, `split` and the topic's ingest profile determine how it is divided. With another
+    media type, or none, the body is one record.
     """
     call = IngestCall(parameters.split)
     return AnswerResponse(await operations.ingest(exchange, topic, call))
@@ -105,5 +105,5 @@ async def ingest(
     responses=PROBE_RESPONSES,
 )
 async def check_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Answer the health check of a sender, which is a GET or a HEAD."""
+    """Respond to the health check of a sender, which is a GET or a HEAD."""
     return AnswerResponse(json_answer(to_json({"topic": exchange.service.topic(topic).name})))

@@ -65,7 +65,7 @@ async def _known(
     },
 )
 async def get_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Return how a topic's deliveries are read and verified; never the secrets."""
+    """Return how a topic's deliveries are parsed and verified, without the secrets."""
     return AnswerResponse(operations.get_profile(exchange, topic))
 
 
@@ -88,7 +88,7 @@ async def get_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> AnswerR
     ),
 )
 async def put_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Replace how a topic's deliveries are read and verified; secrets not sent are kept."""
+    """Replace how a topic's deliveries are parsed and verified; secrets not sent are kept."""
     wanted = parse_model(await exchange.control_body(), PutIngestProfile)
     return AnswerResponse(await operations.put_profile(exchange, topic, wanted))
 
@@ -98,7 +98,7 @@ async def put_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> AnswerR
     operation_id="deleteIngestProfile",
     dependencies=[Depends(_conditions)],
     status_code=204,
-    responses={204: {"description": "Deleted, and that is on disk"}, **problems(404, 412, 507)},
+    responses={204: {"description": "Deleted durably"}, **problems(404, 412, 507)},
 )
 async def delete_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Delete a topic's ingest profile with its secrets."""
@@ -110,12 +110,12 @@ async def delete_ingest_profile(exchange: ExchangeDep, topic: TopicPath) -> Answ
     operation_id="createIngestToken",
     status_code=201,
     responses={
-        **answers(201, CreatedIngestToken, "The token, this once"),
+        **answers(201, CreatedIngestToken, "The token; it is not returned again"),
         **problems(404, 422, 507),
     },
 )
 async def create_ingest_token(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Create a token that appends to one topic, for a sender that takes nothing but a URL."""
+    """Create a token for appends to one topic, for senders that can only be given a URL."""
     return AnswerResponse(await operations.create_token(exchange, topic))
 
 
@@ -133,7 +133,7 @@ async def list_ingest_tokens(exchange: ExchangeDep, topic: TopicPath) -> AnswerR
     TOKENS + "/{id}",
     operation_id="deleteIngestToken",
     status_code=204,
-    responses={204: {"description": "Revoked, and that is on disk"}, **problems(404, 507)},
+    responses={204: {"description": "Revoked durably"}, **problems(404, 507)},
 )
 async def delete_ingest_token(
     exchange: ExchangeDep,

@@ -39,10 +39,13 @@ router = APIRouter(prefix="/v1/topics/{topic}/partitions/{partition}", dependenc
     "/roll",
     operation_id="rollSegment",
     tags=["maintenance"],
-    responses={**answers(200, RollReport, "What became of the segment"), **problems(404, 501, 507)},
+    responses={
+        **answers(200, RollReport, "Whether a segment was opened"),
+        **problems(404, 501, 507),
+    },
 )
 async def roll_segment(partition: LocalPartitionDep) -> AnswerResponse:
-    """Seal the active segment and open the next; an empty one stays."""
+    """Seal the active segment and open the next one; an empty active segment is kept."""
     return AnswerResponse(await operations.roll_segment(partition))
 
 
@@ -50,10 +53,13 @@ async def roll_segment(partition: LocalPartitionDep) -> AnswerResponse:
     "/flush",
     operation_id="flushLog",
     tags=["maintenance"],
-    responses={**answers(200, FlushReport, "What is on disk now"), **problems(404, 501, 507)},
+    responses={
+        **answers(200, FlushReport, "The offsets after the flush"),
+        **problems(404, 501, 507),
+    },
 )
 async def flush_log(partition: LocalPartitionDep) -> AnswerResponse:
-    """Put everything on disk, indexes and snapshots too."""
+    """Sync everything to disk, including indexes and snapshots."""
     return AnswerResponse(await operations.flush_log(partition))
 
 
@@ -61,13 +67,13 @@ async def flush_log(partition: LocalPartitionDep) -> AnswerResponse:
     "/retention",
     operation_id="runRetention",
     tags=["maintenance"],
-    responses={**answers(200, RetentionReport, "What was removed"), **problems(404, 501, 507)},
+    responses={**answers(200, RetentionReport, "The removed segments"), **problems(404, 501, 507)},
 )
 async def run_retention(
     partition: LocalPartitionDep,
     parameters: Annotated[RetentionParameters, Query()],
 ) -> AnswerResponse:
-    """Remove the segments that are due, or with `dry_run` only tell which and why."""
+    """Remove the segments that retention no longer keeps; with `dry_run` only list them."""
     answer = await operations.run_retention(partition, dry_run=parameters.dry_run)
     return AnswerResponse(answer)
 
@@ -77,7 +83,7 @@ async def run_retention(
     operation_id="deleteRecords",
     tags=["maintenance"],
     responses={
-        **answers(200, DeleteRecordsReport, "The marks now"),
+        **answers(200, DeleteRecordsReport, "The offsets after the deletion"),
         **problems(404, 408, 413, 415, 416, 422, 507),
     },
     openapi_extra=body_of(
@@ -87,7 +93,7 @@ async def run_retention(
     ),
 )
 async def delete_records(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
-    """Give up the records below an offset; -1 is the high watermark."""
+    """Delete the records below an offset; -1 is the high watermark."""
     wanted = parse_model(await exchange.control_body(), DeleteRecords)
     answer = await operations.delete_records(partition, wanted.before_offset)
     return AnswerResponse(answer)
@@ -98,7 +104,7 @@ async def delete_records(exchange: ExchangeDep, partition: PartitionDep) -> Answ
     operation_id="truncateLog",
     tags=["maintenance"],
     responses={
-        **answers(200, TruncateReport, "The marks and the epoch now"),
+        **answers(200, TruncateReport, "The offsets and the new leader epoch"),
         **problems(404, 408, 412, 413, 415, 416, 422, 428, 501, 507),
     },
     openapi_extra=body_of(
@@ -115,7 +121,7 @@ async def truncate_log(
         Header(description="ETag: 412 unless the log end still has it. Required, else 428"),
     ] = None,
 ) -> AnswerResponse:
-    """Cut the log: the records from an offset on are gone for good, and a new epoch begins."""
+    """Delete all records from an offset on, permanently; a new leader epoch begins."""
     wanted = parse_model(await exchange.control_body(), TruncateLog)
     answer = await operations.truncate_log(partition, wanted.to_offset, if_match)
     return AnswerResponse(answer)
@@ -125,10 +131,13 @@ async def truncate_log(
     "/compact",
     operation_id="compactLog",
     tags=["maintenance"],
-    responses={**answers(200, CompactionReport, "What it did"), **problems(404, 422, 501, 507)},
+    responses={
+        **answers(200, CompactionReport, "The report of the compaction"),
+        **problems(404, 422, 501, 507),
+    },
 )
 async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
-    """Compact a log as far as it can be now; its active segment stays, so roll first."""
+    """Compact a log as far as possible. The active segment is not compacted: roll it first."""
     return AnswerResponse(await operations.compact_log(partition))
 
 
@@ -136,8 +145,8 @@ async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
     "/compaction",
     operation_id="getCompaction",
     tags=["maintenance"],
-    responses={**answers(200, CompactionRange, "What it would rewrite"), **problems(404, 422)},
+    responses={**answers(200, CompactionRange, "The range to rewrite"), **problems(404, 422)},
 )
 async def get_compaction(partition: LocalPartitionDep) -> AnswerResponse:
-    """Tell what a compaction would rewrite now; which records it would drop, only it finds out."""
+    """Return what a compaction would rewrite now; only a compaction finds the records to drop."""
     return AnswerResponse(await operations.get_compaction(partition))

@@ -31,16 +31,16 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
 @router.get(
     "/partitions/{partition}/offsets",
     operation_id="getOffsets",
-    responses={**answers(200, Offsets, "All marks of the log"), **problems(404)},
+    responses={**answers(200, Offsets, "The offsets of the log"), **problems(404)},
 )
 async def get_offsets(
     exchange: ExchangeDep,
     partition: PartitionDep,
     timestamp: Annotated[TimestampOrName | None, Query(include_in_schema=False)] = None,
 ) -> AnswerResponse:
-    """Return where the log starts, is stable, is committed and ends.
+    """Return log start, last stable offset, high watermark and log end.
 
-    The ETag of the answer is what `If-Match` takes on appends.
+    Appends accept the ETag of the response in `If-Match`.
     """
     if timestamp is not None:  # before getOffsetAt there was this; clients still send it
         return AnswerResponse(await operations.get_offset_at(exchange, partition, timestamp))
@@ -57,7 +57,7 @@ async def get_offset_at(
     partition: PartitionDep,
     parameters: Annotated[OffsetAtParameters, Query()],
 ) -> AnswerResponse:
-    """Return the first offset at or after a time, or the offset that a name stands for."""
+    """Return the first offset at or after a time, or the offset of a name such as `latest`."""
     answer = await operations.get_offset_at(exchange, partition, parameters.timestamp)
     return AnswerResponse(answer)
 
@@ -70,6 +70,6 @@ async def get_offset_at(
 async def get_topic_offsets(
     exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[OffsetParameters, Query()]
 ) -> AnswerResponse:
-    """Return the marks of all partitions of a topic, or their offsets at a time."""
+    """Return the offsets of all partitions of a topic, or their offsets at a time."""
     answer = await operations.get_topic_offsets(exchange, topic, parameters.timestamp)
     return AnswerResponse(answer)

@@ -28,5 +28,5 @@ def unknown_parameter(name: str, known: Collection[str]) -> str:
         return "this operation takes no parameters"
     closest = difflib.get_close_matches(name, known, n=1)
     if closest:
-        return f"there is no such parameter; did you mean {closest[0]}?"
-    return f"there is no such parameter; there are {', '.join(sorted(known))}"
+        return f"unknown parameter; did you mean {closest[0]}?"
+    return f"unknown parameter; the parameters are {', '.join(sorted(known))}"

@@ -57,7 +57,7 @@ async def list_producers(
     partition: PartitionDep,
     parameters: Annotated[ProducerParameters, Query()],
 ) -> AnswerResponse:
-    """List the producers that the log knows, by their ids."""
+    """List the producers of a log, by id."""
     answer = await operations.list_producers(
         exchange.service,
         partition,
@@ -70,7 +70,7 @@ async def list_producers(
 @router.get(
     f"{PARTITION}/producers/{{producer_id}}/appends/{{sequence}}",
     operation_id="getAppendOutcome",
-    responses={**answers(200, AppendOutcome, "What became of the append"), **problems(404)},
+    responses={**answers(200, AppendOutcome, "The outcome of the append"), **problems(404)},
 )
 async def get_append_outcome(
     partition: PartitionDep,
@@ -78,7 +78,7 @@ async def get_append_outcome(
     sequence: Annotated[Sequence, Path()],
     parameters: Annotated[OutcomeParameters, Query()],
 ) -> AnswerResponse:
-    """Tell whether an append whose answer was lost is in the log, by any of its sequences."""
+    """Return whether an append is in the log, by any of its sequences, if its response was lost."""
     answer = await operations.get_append_outcome(
         partition, producer_id, sequence, parameters.producer_epoch
     )

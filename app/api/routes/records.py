@@ -43,7 +43,7 @@ RECORDS_BODY = {
                 "example": EXAMPLE,
             },
             "application/x-ndjson": {
-                "schema": {"type": "string", "description": "One RecordIn a line"},
+                "schema": {"type": "string", "description": "One RecordIn per line"},
                 "example": '{"key":"AA","value":1}\n{"key":"UA","value":2}\n',
             },
         },
@@ -59,7 +59,7 @@ _PAGE = {
     "application/json": {"schema": ref(RecordPage)},
     "application/json;offsets=string": {"schema": ref(RecordPageWithStringOffsets)},
     "application/x-ndjson": {
-        "schema": {"type": "string", "description": "One RecordOut a line"},
+        "schema": {"type": "string", "description": "One RecordOut per line"},
         "example": _LINE,
     },
     "application/vnd.apache.arrow.stream": {
@@ -67,15 +67,15 @@ _PAGE = {
             "type": "string",
             "format": "binary",
             "description": "Columns offset, timestamp, key, value and headers; "
-            "406 where the service has no PyArrow",
+            "406 if the service has no PyArrow",
         }
     },
 }
 
 APPENDED = {
     **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
-    **answers(200, AppendReceipt, "A duplicate: the offsets of the first time"),
-    **answers(202, AppendReceipt, "Taken with acks=0"),
+    **answers(200, AppendReceipt, "A duplicate: the offsets of the first append"),
+    **answers(202, AppendReceipt, "Accepted with acks=0"),
     **problems(403, 404, 408, 409, 412, 413, 415, 422, 504, 507),
 }
 
@@ -88,9 +88,9 @@ APPENDED = {
     status_code=201,
     responses={
         **answers(201, TopicAppendReceipt, "Appended"),
-        **answers(200, TopicAppendReceipt, "A duplicate: the offsets of the first time"),
-        **answers(202, TopicAppendReceipt, "Taken with acks=0"),
-        **answers(207, TopicAppendReceipt, "Some partitions failed; one entry a record"),
+        **answers(200, TopicAppendReceipt, "A duplicate: the offsets of the first append"),
+        **answers(202, TopicAppendReceipt, "Accepted with acks=0"),
+        **answers(207, TopicAppendReceipt, "Some partitions failed; one entry for each record"),
         **problems(404, 408, 409, 413, 415, 422, 504, 507),
     },
     openapi_extra=RECORDS_BODY,
@@ -98,7 +98,7 @@ APPENDED = {
 async def append_topic_records(
     exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[AppendParameters, Query()]
 ) -> AnswerResponse:
-    """Append records to the partitions of their keys, as Kafka's partitioner picks them."""
+    """Append records; Kafka's partitioner chooses the partition of each by its key."""
     call = AppendCall(parameters.acks)
     return AnswerResponse(await append_topic.append_topic_records(exchange, topic, call))
 
@@ -116,10 +116,10 @@ async def append_records(
     partition: PartitionDep,
     parameters: Annotated[AppendRecordsParameters, Query()],
 ) -> AnswerResponse:
-    """Append records to one partition, in one batch: all of them, or nothing.
+    """Append records to one partition as one batch: all of them, or none.
 
     With `stream=true` an NDJSON body may have any length: it is committed in parts while it
-    arrives, and the answer, or the problem document, says up to which line.
+    arrives, and the response, or the problem document, says up to which line.
     """
     call = AppendCall(parameters.acks)
     if parameters.stream:
@@ -139,11 +139,11 @@ async def append_records(
             "content": _PAGE,
         },
         206: {
-            "description": "The part of an immutable page that Range asks for; the schema is that "
-            "of the whole page",
+            "description": "The requested range of an immutable page; the schema is that of the "
+            "whole page",
             "content": _PAGE,
         },
-        304: {"description": "An immutable page that the client has"},
+        304: {"description": "The client has the immutable page"},
         **problems(404, 406, 409, 410, 413, 416),
     },
 )
@@ -153,9 +153,9 @@ async def read_records(
     partition: PartitionDep,
     parameters: Annotated[ReadRecordsParameters, Query()],
 ) -> Response:
-    """Read records as JSON, NDJSON or Arrow, waiting for new ones if `max_wait_ms` says so.
+    """Read records as JSON, NDJSON or Arrow; `max_wait_ms` waits for new ones (long poll).
 
-    With `stream=true` the answer is not a page but everything up to the end, sent in parts.
+    With `stream=true` the response is not one page but everything up to the end, in chunks.
     """
     call = read_call(parameters, request.scope["query_string"])
     if parameters.stream:

@@ -28,7 +28,7 @@ CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "
     responses={**answers(200, SegmentList, "The segments, oldest first"), **problems(404, 501)},
 )
 async def list_segments(partition: LocalPartitionDep) -> AnswerResponse:
-    """List the segments of a log, and where to download their files."""
+    """List the segments of a log, with the paths of their files."""
     return AnswerResponse(await maintenance.list_segments(partition))
 
 
@@ -60,9 +60,9 @@ async def _download_headers(
     response_class=Response,  # no JSON
     dependencies=[Depends(_download_headers)],
     responses={
-        200: {"description": "The file as far as it is committed", "content": CONTENT},
-        206: {"description": "The part of it that Range asks for", "content": CONTENT},
-        304: {"description": "The client has it"},
+        200: {"description": "The committed part of the file", "content": CONTENT},
+        206: {"description": "The requested range of the file", "content": CONTENT},
+        304: {"description": "The client has the file"},
         **problems(404, 409, 412, 416, 501),
     },
 )
@@ -72,10 +72,10 @@ async def download_segment(
     partition: LocalPartitionDep,
     base_offset: Annotated[Offset, Path(description="Base offset of the segment")],
     kind: Annotated[
-        Literal["log", "index", "timeindex", "txnindex"], Path(description="Which of its files")
+        Literal["log", "index", "timeindex", "txnindex"], Path(description="File of the segment")
     ],
 ) -> Response:
-    """Download a file of a segment as it lies on disk, up to the high watermark."""
+    """Download a file of a segment as stored on disk, up to the high watermark."""
     answer = await segments.download_segment(
         exchange, partition, base_offset, FileKind(kind), cut_off=cut_off_of(request.scope)
     )

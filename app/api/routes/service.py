@@ -46,7 +46,7 @@ def _info() -> bytes:
     responses={**answers(200, ServiceInfo, "Name, version, backend and links"), **problems()},
 )
 async def get_service() -> AnswerResponse:
-    """Tell what this service is, and where to go on. `/` answers the same to programs."""
+    """Return name, version and links of the service. `/` returns the same, except to browsers."""
     return AnswerResponse(json_answer(_info()))
 
 
@@ -65,7 +65,7 @@ async def get_root(request: Request) -> AnswerResponse:
     responses={**answers(200, Caller, "Name and scopes"), **problems()},
 )
 async def get_caller(exchange: ExchangeDep) -> AnswerResponse:
-    """Tell who asks, and what the credentials allow."""
+    """Return the caller's name, and what its credentials allow."""
     return AnswerResponse(configuration.get_caller(exchange))
 
 
@@ -75,7 +75,7 @@ async def get_caller(exchange: ExchangeDep) -> AnswerResponse:
     responses={**answers(200, SettingList, "Settings by name"), **problems()},
 )
 async def get_settings(exchange: ExchangeDep) -> AnswerResponse:
-    """Tell every setting of the service: its value, its source, and what it is for."""
+    """List every setting of the service: value, source and purpose."""
     return AnswerResponse(configuration.get_settings(exchange.service))
 
 
@@ -95,5 +95,5 @@ async def list_keys(exchange: ExchangeDep) -> AnswerResponse:
     responses={**answers(200, TopicConfigList, "Every topic configuration"), **problems()},
 )
 async def list_topic_configs(exchange: ExchangeDep) -> AnswerResponse:
-    """List Kafka's topic configurations: default, accepted values, and what each is for."""
+    """List Kafka's topic configurations: default, accepted values and purpose of each."""
     return AnswerResponse(configuration.list_topic_configs(exchange.service))

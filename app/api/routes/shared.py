@@ -115,7 +115,7 @@ def _ensure_understood(request: Request) -> None:
     said: dict[str, None] = {}
     for name, _ in request.query_params.multi_items():
         if name in said:
-            raise MalformedRequest(f"{name} comes more than once", parameter=name)
+            raise MalformedRequest(f"{name} is sent more than once", parameter=name)
         said[name] = None
     scope = request.scope
     if said and scope["path"].startswith("/v1/"):
@@ -171,7 +171,7 @@ async def _append_headers(
     *,
     producer_id: Annotated[
         str | None,
-        Header(description="Id for an idempotent append. Default: none; all three or none"),
+        Header(description="Id for an idempotent append; with epoch and sequence. Default: none"),
     ] = None,
     producer_epoch: Annotated[
         str | None, Header(description="Epoch of the producer. Default: none")
@@ -204,7 +204,7 @@ async def _key_header(
 async def _read_headers(
     if_none_match: Annotated[
         str | None,
-        Header(description="ETag of an immutable page: 304 if it still holds. Default: none"),
+        Header(description="ETag of an immutable page: 304 if it is still valid. Default: none"),
     ] = None,
 ) -> None:
     """Document the headers of a read; the operation reads them itself."""

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
     "/splits",
     operation_id="planSplits",
     responses={
-        **answers(200, SplitPlan, "The plan; nothing of it is kept here"),
+        **answers(200, SplitPlan, "The plan; the service does not store it"),
         **problems(404, 408, 410, 413, 415, 416, 422),
     },
     openapi_extra=body_of(
@@ -35,6 +35,6 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[
     ),
 )
 async def plan_splits(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Cut what lies between two cuts through a topic into ranges of about equal bytes."""
+    """Divide a range of a topic into splits of about equal size, for parallel readers."""
     wanted = parse_model(await exchange.control_body(), SplitRequest)
     return AnswerResponse(await operations.plan_splits(exchange, topic, wanted))

@@ -66,7 +66,7 @@ async def _tail_headers(
     responses={
         200: {
             "description": "Events `records` (data: RecordPage), `offsets` (TailOffsets) while "
-            "nothing comes, and `end` (TailEnd) as the last; the id of each is the next offset",
+            "there are none, and `end` (TailEnd) as the last; the id of each is the next offset",
             "content": {"text/event-stream": {"schema": ref(TailEvent), "example": EXAMPLE}},
         },
         **problems(404, 406, 409, 410, 413, 416),
@@ -78,7 +78,7 @@ async def tail_records(
     partition: PartitionDep,
     parameters: Annotated[TailParameters, Query()],
 ) -> EventStream:
-    """Follow a partition: what is there from the offset on, then every commit as it comes."""
+    """Follow a partition: its records from the offset on, then every commit as it happens."""
     call = tail_call(parameters, request.scope["query_string"])
     return EventStream(await open_tail(exchange, partition, call))
 
@@ -91,8 +91,8 @@ async def tail_records(
     responses={
         200: {
             "description": "Events `records` (data: RecordPage of one partition), `offsets` "
-            "(TopicTailOffsets) while nothing comes, and `end` (TopicTailEnd) as the last; the id "
-            "of each names every partition's next offset",
+            "(TopicTailOffsets) while there are none, and `end` (TopicTailEnd) as the last; the "
+            "id of each holds every partition's next offset",
             "content": {
                 "text/event-stream": {"schema": ref(TopicTailEvent), "example": TOPIC_EXAMPLE}
             },
@@ -106,6 +106,6 @@ async def tail_topic(
     topic: TopicPath,
     parameters: Annotated[TopicTailParameters, Query()],
 ) -> EventStream:
-    """Follow all partitions of a topic: what is there, then every commit as it comes."""
+    """Follow all partitions of a topic: their records, then every commit as it happens."""
     call = tail_call(parameters, request.scope["query_string"])
     return EventStream(await open_topic_tail(exchange, topic, call))

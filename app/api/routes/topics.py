@@ -63,7 +63,7 @@ router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[IDENTIFIE
 async def list_topics(
     exchange: ExchangeDep, parameters: Annotated[ListParameters, Query()]
 ) -> AnswerResponse:
-    """List topics in the order of their names; a broker's internal ones are left out."""
+    """List topics by name; internal topics of a broker are not listed."""
     answer = await operations.list_topics(
         exchange,
         prefix=parameters.prefix,
@@ -79,7 +79,7 @@ async def list_topics(
     dependencies=[Depends(_conditions)],
     responses={
         **answers(201, Topic, "Created"),
-        **answers(200, Topic, "It exists and is as wanted"),
+        **answers(200, Topic, "The topic exists with this configuration"),
         **problems(408, 409, 412, 413, 415, 422, 507),
     },
     openapi_extra=body_of(
@@ -89,7 +89,7 @@ async def list_topics(
     ),
 )
 async def put_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Create a topic, or verify that it is as wanted: 201 new, 200 same, 409 other."""
+    """Create a topic: 201 if created, 200 if the same topic exists, 409 if it differs."""
     wanted = parse_model(await exchange.control_body(), PutTopic)
     return AnswerResponse(await operations.put_topic(exchange, topic, wanted))
 
@@ -114,7 +114,7 @@ async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     operation_id="updateTopic",
     dependencies=[Depends(_conditions)],
     responses={
-        **answers(200, Topic, "The topic as it is now"),
+        **answers(200, Topic, "The updated topic"),
         **problems(404, 408, 409, 412, 413, 415, 422, 507),
     },
     openapi_extra=body_of(
@@ -125,7 +125,7 @@ async def get_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     ),
 )
 async def update_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Merge a patch into the configuration; more partitions are allowed, fewer are not."""
+    """Change the configuration with a merge patch, or add partitions; never removes partitions."""
     patch = parse_model(await exchange.control_body(), UpdateTopic)
     return AnswerResponse(await operations.update_topic(exchange, topic, patch))
 
@@ -135,10 +135,10 @@ async def update_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerRespons
     operation_id="deleteTopic",
     dependencies=[Depends(_conditions)],
     status_code=204,
-    responses={204: {"description": "It is gone"}, **problems(404, 412, 422, 507)},
+    responses={204: {"description": "Deleted"}, **problems(404, 412, 422, 507)},
 )
 async def delete_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Delete a topic: gone at once, its files a little later."""
+    """Delete a topic. Requests fail with 404 at once; its files are removed after a delay."""
     return AnswerResponse(await operations.delete_topic(exchange, topic))
 
 

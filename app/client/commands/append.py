@@ -85,7 +85,7 @@ def append(
                 for record in parse(lines):
                     appender.add(record)
         except BaseException:
-            terminal.notice(f"{appender.report.records:,} records are certainly in the log")
+            terminal.notice(f"at least {appender.report.records:,} records are in the log")
             raise
         seconds = time.monotonic() - started
         terminal.result(*outcome(topic, appender.report, seconds))
@@ -96,7 +96,9 @@ def _line_parser(
 ) -> Callable[[Iterable[bytes]], Iterator[RecordLine]]:
     is_document = documents or fields != Fields()
     if raw and is_document:
-        raise typer.BadParameter("--raw takes lines as they are: it excludes options for documents")
+        raise typer.BadParameter(
+            "--raw appends lines as they are and excludes the options for documents"
+        )
     if raw:
         return read_raw
     return partial(read_documents, fields=fields) if is_document else read_records
@@ -107,7 +109,9 @@ def outcome(topic: str, report: AppendReport, seconds: float) -> tuple[dict[str,
     records = "1 record" if report.records == 1 else f"{report.records:,} records"
     sentence = f"{records} appended to {topic} in {seconds:.1f} s"
     if report.duplicates:
-        sentence += f"; {report.duplicates:,} of them were there already when a retry asked again"
+        sentence += (
+            f"; {report.duplicates:,} of them were already in the log, by an earlier attempt"
+        )
     return {
         "topic": topic,
         "records": report.records,

@@ -70,7 +70,7 @@ FromOption: TypeAlias = Annotated[
 BatchRecordsOption: TypeAlias = Annotated[
     int,
     typer.Option(
-        "--batch-records", min=1, help="Most records of a micro-batch.", rich_help_panel=_RUN
+        "--batch-records", min=1, help="Maximum records of a micro-batch.", rich_help_panel=_RUN
     ),
 ]
 EveryOption: TypeAlias = Annotated[
@@ -84,7 +84,7 @@ MaxRestartsOption: TypeAlias = Annotated[
     typer.Option(
         "--max-restarts",
         min=0,
-        help="With --follow: most restarts in a row after failures. Default: unlimited.",
+        help="With --follow: maximum consecutive restarts after failures. Default: unlimited.",
         rich_help_panel=_RUN,
     ),
 ]

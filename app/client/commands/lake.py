@@ -75,7 +75,7 @@ def compact_lake(
     target_mb: Annotated[int, typer.Option(min=1, help="Target size of a file.")] = 128,
     vacuum_hours: Annotated[
         int | None,
-        typer.Option(min=0, help="Delta: remove files that have been unused for so long."),
+        typer.Option(min=0, help="Delta: remove files that have been unused for this long."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,7 +102,7 @@ def compact_lake(
 
 
 def _sentence(verdict: Verdict) -> str:
-    counts = [f"{verdict.rows:,} records of lake and log are the same"]
+    counts = [f"{verdict.rows:,} records in lake and log are equal"]
     for count, what in (
         (verdict.quarantined, "of these in quarantine"),
         (verdict.missing, "missing"),

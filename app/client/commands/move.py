@@ -75,7 +75,7 @@ def move(
         if wait:
             report = follow(connection, terminal, report)
         sentence = (
-            f"{topic}-{partition} lies in {report['directory']}"
+            f"{topic}-{partition} is in {report['directory']}"
             if report["state"] == "done"
             else f"{topic}-{partition} will be moved to {report['target']}"
         )

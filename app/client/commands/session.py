@@ -25,7 +25,7 @@ ServerOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--json", help="Print JSON for programs: one object a line, no progress."),
+    typer.Option("--json", help="Print JSON for programs: one object per line, no progress."),
 ]
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")]
 

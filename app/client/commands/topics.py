@@ -82,7 +82,7 @@ def _list(connection: Connection, terminal: Terminal) -> None:
             ("topic", ">partitions"), ((t["topic"], str(t["partitions"])) for t in found)
         )
     else:
-        terminal.notice("there are no topics yet: create one with `tidelog create TOPIC`")
+        terminal.notice("no topics yet: create one with `tidelog create TOPIC`")
 
 
 def all_topics(connection: Connection) -> Iterator[JsonObject]:

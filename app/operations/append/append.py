@@ -47,7 +47,7 @@ STATUS: Final = {"0": 202, "1": 201, "all": 201}
 SHARED_BYTES: Final = 16 * 1024
 """Bodies of at most this size together share a batch; the `batch.size` of Kafka's producer."""
 
-_STAYS_WHOLE: Final = "what a client encoded shares no batch"
+_STAYS_WHOLE: Final = "a client's batch is not shared"
 
 _PLAIN: Final = AppendCall()[1:]
 """The rest of a call that has only acks."""

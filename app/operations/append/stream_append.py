@@ -54,7 +54,7 @@ async def append_stream(exchange: Exchange, partition: Partition, call: AppendCa
     for name in REFUSED:
         if name in exchange.head:
             raise MalformedRequest(
-                f"{name.decode()} is about one append; a stream is many", header=name.decode()
+                f"{name.decode()} applies to one append; a stream is many", header=name.decode()
             )
     largest_batch_bytes = partition.config.max_message_bytes - HEADER_BYTES
     writer = _Writer(exchange, partition, call)
@@ -136,7 +136,7 @@ class _Writer:
     def answer(self) -> Answer:
         """Return the receipt of the whole body."""
         progress = self._confirmed
-        assert progress is not None, "a body without a record is refused"
+        assert progress is not None, "an empty body is refused"
         partition, acks = self._partition, self._call.acks
         marks = partition.watermarks
         appended = progress.last._replace(

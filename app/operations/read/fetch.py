@@ -53,7 +53,7 @@ def with_end(partition: Partition, call: ReadCall) -> ReadCall:
 
 def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
     return LogReplaced(
-        "the log is not the one this URL was made for",
+        "the URL was made for another log",
         expected_log_id=expected,
         log_id=partition.log_id,
     )

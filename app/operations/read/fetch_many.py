@@ -131,7 +131,7 @@ class Fetch:
         count = len(wanted.partitions)
         if count > settings.max_fetch_partitions:
             raise TooLarge(
-                f"{count} partitions are more than max_fetch_partitions",
+                f"{count} partitions exceed max_fetch_partitions",
                 limit="max_fetch_partitions",
                 limit_bytes=settings.max_fetch_partitions,
                 actual_bytes=count,

@@ -49,8 +49,8 @@ def topic_partitions(service: Service, topic: str) -> Sequence[Partition]:
     limit = service.settings.max_fetch_partitions
     if len(partitions) > limit:
         raise TooLarge(
-            f"the {len(partitions)} partitions of the topic are more than max_fetch_partitions; "
-            "read them one by one, or some with fetchMany",
+            f"the {len(partitions)} partitions of the topic exceed max_fetch_partitions; read "
+            "them one by one, or some with fetchMany",
             limit="max_fetch_partitions",
             limit_bytes=limit,
             actual_bytes=len(partitions),
@@ -73,7 +73,7 @@ def _positions(
         raise malformed_token()
     if named_id != topic_id:
         raise LogReplaced(
-            "the topic is not the one this token was made for",
+            "the page token was made for another topic",
             expected_log_id=named_id,
             log_id=topic_id,
         )

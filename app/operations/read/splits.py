@@ -76,7 +76,7 @@ def _ensure_few(count: int, settings: Settings) -> None:
     limit = settings.max_splits
     if count > limit:
         raise TooLarge(
-            f"a plan has no more than max_splits ({limit}) splits: ask for larger ones",
+            f"the plan would exceed max_splits ({limit}): ask for larger splits",
             limit="max_splits",
             limit_bytes=limit,
             actual_bytes=count,
@@ -99,8 +99,10 @@ def _specs(cut: Cut, partitions: Sequence[Partition]) -> list[OffsetSpec]:
     numbers = {str(partition.number) for partition in partitions}
     if cut.keys() != numbers:
         odd = min(cut.keys() ^ numbers)
-        what = "is missing" if odd in numbers else "is not among them"
-        raise InvalidBody(f"a cut that names partitions names all that are planned: {odd} {what}")
+        what = "is missing" if odd in numbers else "is not planned"
+        raise InvalidBody(
+            f"an object of offsets must name exactly the planned partitions: {odd} {what}"
+        )
     return [parse_offset(str(cut[str(partition.number)])) for partition in partitions]
 
 

@@ -66,7 +66,7 @@ async def _begin(
 ) -> StreamedAnswer:
     """Return the first part and the headers."""
     if scope["http_version"] == "1.0":
-        raise MalformedRequest("stream=true needs HTTP/1.1: its answer is chunked")
+        raise MalformedRequest("stream=true needs HTTP/1.1: its response is chunked")
     log_id = partition.log_id
     call = with_end(partition, call)
     start = await start_offset(exchange, partition, call)

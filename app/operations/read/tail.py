@@ -50,8 +50,8 @@ class End(NamedTuple):
     problem: msgspec.Raw | None = None
 
 
-_TOO_SLOW: Final = End("slow_consumer", "the client took nothing for too long", retryable=True)
-_OVER: Final = End("time_limit", "a tail lasts no longer than max_tail_ms", retryable=True)
+_TOO_SLOW: Final = End("slow_consumer", "the client received nothing for too long", retryable=True)
+_OVER: Final = End("time_limit", "the tail has reached max_tail_ms", retryable=True)
 _GONE: Final = End("client_gone", "the client hung up", retryable=True)
 
 

@@ -75,7 +75,7 @@ def decode_value(content: bytes) -> CursorValue:
     fields = _Fields(content)
     version = fields.number(_INT16)
     if version not in VALUE_VERSIONS:
-        raise UnreadableCursor(f"version {version} of a cursor is unknown")
+        raise UnreadableCursor(f"unknown version {version} of a cursor")
     offset = fields.number(_INT64)
     epoch = fields.number(_INT32) if version >= FIRST_WITH_EPOCH else NO_LEADER_EPOCH
     metadata = fields.compact_string() if version >= FIRST_FLEXIBLE else fields.string()
@@ -117,7 +117,7 @@ class _Fields:
             size |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return self._text(size - 1)
-        raise UnreadableCursor("the length of a string of a cursor never ends")
+        raise UnreadableCursor("the length of a string of a cursor is not terminated")
 
     def _text(self, size: int) -> str:
         try:

@@ -60,7 +60,7 @@ class LogGauges:
         yield from self._collect_offline_logs()
         offline = GaugeMetricFamily(
             "tidelog_log_directory_offline",
-            "1 if the data directory takes no more writes (Kafka's LogDirectoryOffline)",
+            "1 if the data directory refuses writes (Kafka's LogDirectoryOffline)",
             labels=["log_directory"],
         )
         for directory in self._manager.directories:
@@ -150,26 +150,26 @@ def _figures(log: Log) -> Figures:
 
 _LOG_GAUGES: Final = {
     "size_bytes": "Bytes of all segments (Kafka's Size)",
-    "segments": "How many segments there are (Kafka's NumLogSegments)",
+    "segments": "Number of segments (Kafka's NumLogSegments)",
     "start_offset": "First offset (Kafka's LogStartOffset)",
-    "high_watermark": "End of what is flushed and readable, exclusive",
-    "last_stable_offset": "End of what read_committed sees, exclusive (LastStableOffsetLag: below)",
+    "high_watermark": "High watermark: end of what is synced and readable, exclusive",
+    "last_stable_offset": "Last stable offset: end of what read_committed sees, exclusive",
     "end_offset": "End of the log, exclusive (Kafka's LogEndOffset)",
-    "recovery_point": "Start-up believes what lies below",
-    "unflushed_bytes": "Bytes above the high watermark, which no reader sees yet",
-    "producers": "Producer ids that the log remembers",
+    "recovery_point": "Recovery point: a restart does not scan below it",
+    "unflushed_bytes": "Bytes above the high watermark, which readers do not see yet",
+    "producers": "Producer ids in the log's state",
 }
 
 _TOPIC_GAUGES: Final = {
     "partitions": "Partitions of the topic",
     "size_bytes": "Bytes of all its segments",
-    "segments": "How many segments its partitions have",
+    "segments": "Number of segments of all its partitions",
 }
 
 _TOTALS: Final = {
     "partitions": "Partitions of all topics (Kafka's PartitionCount)",
-    "partitions_without_series": "Partitions beyond max_metric_partitions, in sums only",
-    "producers": "Producer ids that all logs remember (Kafka's ProducerIdCount)",
+    "partitions_without_series": "Partitions beyond max_metric_partitions, only counted in sums",
+    "producers": "Producer ids in the state of all logs (Kafka's ProducerIdCount)",
     "partitions_with_late_transactions": (
         "Logs with an overdue transaction (Kafka's PartitionsWithLateTransactionsCount)"
     ),

@@ -154,7 +154,7 @@ class LocalStore(Store):
         """Yield the gauges of logs and directories, and how many appends wait for the disk."""
         yield from self._gauges.collect()
         yield GaugeMetricFamily(
-            "tidelog_waiting_appends", "Appends that wait for the disk", self.commits.waiting
+            "tidelog_waiting_appends", "Appends that wait for a sync", self.commits.waiting
         )
 
 

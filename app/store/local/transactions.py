@@ -113,6 +113,6 @@ def _marker_of(log: Log, entry: ProducerEntry, ending: Ending) -> tuple[int, Log
                 end = offset  # it ended, in the other way
         offset = fetched.next_offset
     raise InvalidTransactionState(
-        f"producer {ending.producer_id} has no open transaction here",
+        f"producer {ending.producer_id} has no open transaction",
         producer_id=ending.producer_id,
     )

@@ -131,7 +131,7 @@ def test_a_port_in_use_is_told_with_a_sentence(runner: CliRunner, tmp_path: Path
         port = str(other.getsockname()[1])
         result = runner.invoke(app, ["serve", "--port", port, "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert f"tidelog: 127.0.0.1:{port} cannot be listened on" in result.output
+    assert f"tidelog: 127.0.0.1:{port} cannot be used to listen" in result.output
     assert "already in use" in result.output
 
 

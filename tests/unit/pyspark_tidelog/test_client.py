@@ -105,7 +105,7 @@ def test_nobody_there_is_told_after_the_last_attempt() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     pauses: list[float] = []
     told = (
-        rf"no answer from {url} after 4 attempts \(ConnectionRefusedError.*is the service running"
+        rf"no response from {url} after 4 attempts \(ConnectionRefusedError.*is the service running"
     )
     with client_of(url, pauses=pauses) as client, pytest.raises(ServiceError, match=told):
         client.get("/x")

@@ -223,7 +223,7 @@ async def test_a_fetch_has_its_time() -> None:
     [
         ("http://issuer.example/jwks", {}, "https"),
         ("ftp://issuer.example/jwks", {}, "https"),
-        ("https://me:secret@issuer.example/jwks", {}, "no credentials"),
+        ("https://me:secret@issuer.example/jwks", {}, "must not have credentials"),
         ("keys.json", {"jwt_issuer": ""}, "jwt_issuer"),
         ("keys.json", {"jwt_audience": ""}, "jwt_audience"),
     ],

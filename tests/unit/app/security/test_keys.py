@@ -218,10 +218,10 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "scopes", "sentence"),
     [
-        ("", ("read:*",), "is not a name"),
-        ("two words", ("read:*",), "is not a name"),
-        ("-x", ("read:*",), "is not a name"),
-        ("x" * 65, ("read:*",), "is not a name"),
+        ("", ("read:*",), "is not a valid name"),
+        ("two words", ("read:*",), "is not a valid name"),
+        ("-x", ("read:*",), "is not a valid name"),
+        ("x" * 65, ("read:*",), "is not a valid name"),
         ("taken", ("read:*",), "revoke it first"),
         ("new", (), "is not a scope"),
         ("new", ("read:*", "write:*"), "'write:\\*' is not a scope"),
@@ -248,7 +248,7 @@ def test_a_key_is_revoked_by_its_id_as_well() -> None:
     """And one that is not there is told, so that nobody believes it revoked."""
     keys: dict[str, ApiKey] = {}
     key_id, _ = add_key(keys, "spark", ("read:*",), now_ms=START_MS)
-    with pytest.raises(InvalidRequestValue, match="no key 'other'"):
+    with pytest.raises(InvalidRequestValue, match="key 'other' does not exist"):
         revoke_key(keys, "other")
     assert revoke_key(keys, key_id)[1].name == "spark"
     assert keys == {}

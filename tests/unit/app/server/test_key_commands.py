@@ -36,14 +36,14 @@ def test_a_key_is_shown_once(tmp_path: Path) -> None:
     )
     assert result.stdout.startswith("tlk_")
     assert len(result.stdout.splitlines()) == 1
-    assert "cannot be shown again" in result.stderr
+    assert "is not shown again" in result.stderr
     assert result.stdout.strip() not in run(tmp_path, "list")
     assert result.stdout.split("_", 2)[2].strip() not in run(tmp_path, "list", "--json")
 
 
 def test_keys_are_listed_with_what_they_may(tmp_path: Path) -> None:
     """For people a table, for programs an object a line."""
-    assert "there are no keys" in run(tmp_path, "list")
+    assert "no keys yet" in run(tmp_path, "list")
     create(tmp_path, "spark", "-s", "metrics", "--expires", "2h", "--quota-requests", "5")
     create(tmp_path, "curl")
     table = run(tmp_path, "list")
@@ -64,14 +64,14 @@ def test_a_key_is_revoked_by_name_or_id(tmp_path: Path) -> None:
     assert "every request is refused" in run(tmp_path, "revoke", "two")
     assert read_keys(FS, tmp_path) == {}
     told = json.loads(run(tmp_path, "revoke", "two", "--json", code=1))
-    assert told["error"] == "there is no key 'two'"
+    assert told["error"] == "key 'two' does not exist"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
         (("create", "a", "-s", "all"), 1, "is not a scope"),
-        (("create", "a b", "-s", "read:*"), 1, "is not a name"),
+        (("create", "a b", "-s", "read:*"), 1, "is not a valid name"),
         (("create", "a", "-s", "read:*", "--expires", "soon"), 2, "12h or 90d"),
         (("create", "a", "-s", "read:*", "--expires", "0d"), 2, "12h or 90d"),
         (("create", "a", "-s", "read:*", "--quota-requests", "-1"), 2, "x>=0"),
