@@ -54,7 +54,7 @@ RIDDLES = re.compile(
     r"|(?<!there )(?:are|is) no(?! (?:fewer|longer|more)))\b",
     re.IGNORECASE,
 )
-PLAIN_ROOMS = ("app/", "engine/", "pyspark_tidelog/", "schemas/")
+PLAIN_ROOMS = ("app/", "engine/", "pyspark_tidelog/", "schemas/", "tests/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -109,10 +109,17 @@ class Source:
                 yield node
 
     def sentences(self) -> Iterator[tuple[int, str]]:
-        """Yield the line and the text of each string of several words and of each comment."""
+        """Yield line and text of each comment and string of several words; in tests, docstrings."""
+        of_docstrings = {
+            id(node.value)
+            for node in self.nodes
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
         for node in self.nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield node.lineno, node.value
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_data = self.room == "tests" and id(node) not in of_docstrings
+                if " " in node.value and not is_data:
+                    yield node.lineno, node.value
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string
@@ -251,7 +258,7 @@ def nothing_is_unfinished(source: Source) -> Iterator[str]:
 
 
 def exemptions_have_a_reason(source: Source) -> Iterator[str]:
-    """Whoever silences a checker says why, on the line itself or in a comment right above it."""
+    """Every exemption from a checker has a reason, on its line or in a comment right above it."""
     for number, line in enumerate(source.lines, start=1):
         match = EXEMPTION.search(line)
         if match is None or line[match.end() :].strip(" -:#"):

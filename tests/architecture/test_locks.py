@@ -68,7 +68,7 @@ def test_an_image_holds_nothing_that_was_not_tested(subset: Path) -> None:
 
 @pytest.mark.parametrize("requirement", declared(), ids=str)
 def test_the_lock_satisfies_what_is_declared(requirement: Requirement) -> None:
-    """Whoever changes a requirement has resolved the lock again."""
+    """Every change of a requirement comes with a newly resolved lock file."""
     name = canonicalize_name(requirement.name)
     versions = [
         match["version"]

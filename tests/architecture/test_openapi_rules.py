@@ -115,7 +115,7 @@ def test_an_offence_is_found(rule: Rule, place: str, value: object) -> None:
 
 
 def test_every_rule_is_seen_to_fail() -> None:
-    """Whoever adds a rule shows what it refuses."""
+    """Every rule has an example that it refuses."""
     assert {rule for rule, _, _ in OFFENCES} == set(RULES)
 
 

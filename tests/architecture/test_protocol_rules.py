@@ -43,7 +43,10 @@ def test_every_rule_has_a_number_of_its_own() -> None:
 
 
 def test_every_rule_is_named_by_a_test_and_no_test_names_another() -> None:
-    """Whoever writes a rule names it where it is proved; a number that is gone is not left over."""
+    """Every protocol rule is named by the test that proves it.
+
+    A removed number is named nowhere.
+    """
     tests: dict[str, list[str]] = {}
     for rule, test in named_by_tests():
         tests.setdefault(rule, []).append(test)
@@ -52,7 +55,7 @@ def test_every_rule_is_named_by_a_test_and_no_test_names_another() -> None:
 
 
 def test_a_name_is_found_in_a_sentence() -> None:
-    """In parentheses, alone or with others; letters and digits elsewhere are no rules."""
+    """Only letters and digits in parentheses are rule numbers, alone or with others."""
     assert named_in("It is refused (E3), and told (R1, R5). B2B is none, (MD5) neither.") == {
         "E3",
         "R1",

@@ -91,6 +91,7 @@ OFFENCES: list[tuple[Rule, str, str]] = [
     (rules.sentences_are_plain, "app/wire/x.py", '"""Whoever waits is told."""\n'),
     (rules.sentences_are_plain, "app/wire/x.py", "# what stands behind the end\n"),
     (rules.sentences_are_plain, "app/cli.py", "fail('a failed open is\\n no failed sync')\n"),
+    (rules.sentences_are_plain, "tests/test_x.py", '"""Whoever waits is told."""\n'),
 ]
 
 # What looks alike and is allowed.
@@ -120,6 +121,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (rules.names_say_something, "engine/manager.py", "class LogManager: ...\n"),
     (rules.sentences_are_plain, "app/wire/x.py", '"""There is no task behind a proxy."""\n'),
     (rules.sentences_are_plain, "app/wire/x.py", "told = whoever  # a name\n"),
+    (rules.sentences_are_plain, "tests/test_x.py", "assert 'nobody waits' in text\n"),
 ]
 
 

@@ -13,7 +13,7 @@ from bench.page import PAGE, render
 
 
 def test_the_page_is_what_the_committed_results_say() -> None:
-    """Whoever commits results writes the page anew: `python -m bench.page`."""
+    """After new results are committed, the page is generated again: `python -m bench.page`."""
     assert PAGE.read_text() == render()
 
 

@@ -57,7 +57,7 @@ def test_without_a_key_the_command_says_what_helps(guarded: Served) -> None:
 
 
 def test_a_key_is_never_printed(guarded: Served, key: str) -> None:
-    """Not if it is wrong, not if it is no key at all, and not by --help."""
+    """Not if it is wrong, not if it is not a key at all, and not by --help."""
     for wrong in (f"{key}x", f"{key}\nx", f"{key}é", f"a {key}"):
         result = run(guarded.url, "topics", TIDELOG_API_KEY=wrong)
         assert result.exit_code == 1
@@ -87,14 +87,14 @@ def test_certificates_are_trusted_and_shown(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_are_told() -> None:
-    """What is no certificate is one sentence."""
+    """A file that is not a certificate is reported in one sentence."""
     for access in (Access(ca_file=Path(__file__)), Access(client_cert=Path("nowhere.pem"))):
         with pytest.raises(Failure, match="certificates cannot be used"):
             access.verification()
 
 
 def test_a_key_on_an_open_road_is_worth_a_word() -> None:
-    """Beyond this machine a key over plain HTTP can be read by whoever is on the way."""
+    """Beyond this machine, anyone on the network path can read a key sent over plain HTTP."""
     notices: list[str] = []
     transport = httpx.MockTransport(lambda _: httpx.Response(200))
     for url, api_key in (

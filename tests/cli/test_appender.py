@@ -13,7 +13,7 @@ from tests.cli.service_model import ServiceModel, losing
 
 
 def numbered(count: int, *, keys: int = 0) -> list[RecordLine]:
-    """Records that can be told apart; with `keys` they come round in turn."""
+    """Distinguishable records; with `keys` the keys repeat in turn."""
     return [
         RecordLine(b'{"value":%d}' % n, b"key-%d" % (n % keys) if keys else None)
         for n in range(count)
@@ -118,7 +118,7 @@ def test_a_single_record_that_is_too_large_is_told() -> None:
 
 
 def test_after_a_failure_nothing_follows_in_any_partition_of_that_worker() -> None:
-    """A batch behind a missing one would leave a gap in the sequence: it is not sent."""
+    """A batch after a missing one would leave a gap in the sequence, so it is not sent."""
     service = ServiceModel(partitions=1, most_bytes=60)
     big = RecordLine(b"x" * 100, None)
     with service.connect() as connection:

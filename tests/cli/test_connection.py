@@ -91,7 +91,7 @@ def test_the_time_out_allows_for_a_long_poll(connect: Connect) -> None:
 
 
 def test_a_service_that_never_answered_is_not_waited_for(connect: Connect) -> None:
-    """A wrong address is told at once, with the command that starts a service."""
+    """A wrong address is reported at once, with the command that starts a service."""
     connection, script = connect(httpx.ConnectError("Connection refused"))
     with pytest.raises(Unreachable, match=f"no response from {URL}: Connection refused") as caught:
         connection.send(GET)
@@ -114,7 +114,7 @@ def test_an_outage_is_waited_out_and_told_once(connect: Connect) -> None:
 
 
 def test_patience_ends(connect: Connect) -> None:
-    """A service that stays away is given up, and the last reason is told."""
+    """A service that stays unreachable is given up, and the last reason is reported."""
     failures = [httpx.ReadTimeout("slow") for _ in range(100)]
     connection, script = connect(ok(), *failures, patience_s=20.0)
     connection.send(GET)
@@ -183,7 +183,7 @@ def test_a_bad_gateway_in_between_is_waited_out(connect: Connect) -> None:
 
 
 def test_an_answer_that_is_no_object_is_refused(connect: Connect) -> None:
-    """Something else than tidelog on that port is told as such, not as a Python error."""
+    """Another program on that port is reported as such, not as a Python error."""
     connection, _ = connect(httpx.Response(200, text="<html>"))
     with pytest.raises(Unreachable, match="not a JSON object"):
         connection.json(GET)
@@ -211,7 +211,7 @@ class Line(httpx.MockTransport):
 
 @pytest.mark.parametrize("answer", [ok(), httpx.ReadError("Bad file descriptor")])
 def test_a_request_under_way_keeps_the_connections_open(answer: Answer) -> None:
-    """Closing in the middle of a request waits for its end, and tells nobody of an outage."""
+    """Closing in the middle of a request waits for its end and reports no outage."""
 
     def respond(request: httpx.Request) -> httpx.Response:
         if script.requests:
@@ -232,7 +232,7 @@ def test_a_request_under_way_keeps_the_connections_open(answer: Answer) -> None:
 
 
 def test_nothing_is_sent_over_a_closed_connection(connect: Connect) -> None:
-    """A thread that goes on after the end is told to stop, not of a broken service."""
+    """A thread that continues after the end gets "stopped", not an error of the service."""
     connection, script = connect(ok())
     connection.close()
     with pytest.raises(Interrupted):
@@ -241,7 +241,7 @@ def test_nothing_is_sent_over_a_closed_connection(connect: Connect) -> None:
 
 
 def test_without_a_listener_an_outage_is_silent() -> None:
-    """Nobody has to listen to the notices."""
+    """Listening to the notices is optional."""
     script = Script(problem(503, retryable=True), ok())
     transport = httpx.MockTransport(script)
     with Connection(URL, transport=transport, pause=script.pause) as connection:

@@ -50,7 +50,7 @@ def test_advice_uses_the_numbers_of_the_problem(problem: dict[str, object], advi
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[]", msgspec.json.encode("text")])
 def test_an_answer_of_something_else_still_has_a_code(body: bytes) -> None:
-    """A body that is no problem document is told by its status."""
+    """A body that is not a problem document is reported by its status."""
     failure = refused(502, body)
     assert failure.code == "http_502"
     assert "gave no reason" in str(failure)

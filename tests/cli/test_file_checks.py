@@ -37,7 +37,7 @@ def flip(path: Path) -> None:
 
 
 def test_verify_is_content_with_a_sound_directory(run: Run, directory: Path) -> None:
-    """The exit code is 0; what is unknown is a note, and the counts are told."""
+    """The exit code is 0; unknown files are notes, and the counts are printed."""
     shown = run("verify", str(directory))
     assert shown.exit_code == 0
     assert "note: segments-0/dump.txt: it is not of this format" in shown.stdout
@@ -57,7 +57,7 @@ def test_verify_tells_a_problem_and_what_to_do(run: Run, directory: Path) -> Non
 
 
 def test_repair_tells_first_and_mends_then(run: Run, directory: Path) -> None:
-    """A dry run changes nothing; the real one makes the very file anew."""
+    """A dry run changes nothing; the real one rebuilds exactly the named file."""
     content = (directory / INDEX).read_bytes()
     flip(directory / INDEX)
     damaged = (directory / INDEX).read_bytes()
@@ -104,7 +104,7 @@ def test_what_is_refused_is_left_to_a_person(run: Run, directory: Path) -> None:
 
 
 def test_a_directory_in_use_is_not_repaired(run: Run, directory: Path) -> None:
-    """Whoever serves it keeps it: one sentence, and nothing is touched."""
+    """A directory that a process has locked is refused in one sentence, and nothing is changed."""
     flip(directory / INDEX)
     damaged = (directory / INDEX).read_bytes()
     with DirectoryLock(PosixFileSystem(), directory):
@@ -161,7 +161,7 @@ def test_several_directories_are_checked_together(run: Run, two: tuple[Path, Pat
 
 
 def test_a_directory_that_is_gone_is_repaired_without(run: Run, two: tuple[Path, Path]) -> None:
-    """What it held is missing; a repair makes it anew, empty, and the log is whole again."""
+    """Its partitions are missing; a repair creates them again, empty, and the log is complete."""
     shutil.rmtree(two[1])
     refused = run("repair", str(two[0]))
     assert (refused.exit_code, f"{two[1]} belongs" in refused.stdout) == (1, True)

@@ -29,7 +29,7 @@ def test_dump_prints_what_kafkas_tool_printed(run: Run, monkeypatch: pytest.Monk
 
 
 def test_dump_of_a_compacted_log_tells_what_is_not_there(run: Run) -> None:
-    """Missing offsets are told beside the dump; they are no damage."""
+    """Missing offsets are printed with the dump; they are not damage."""
     shown = run("dump", str(golden_archive("compacted") / "compact-none-0" / LOG))
     assert shown.exit_code == 0
     assert "5250 is followed by 5403" in shown.stderr
@@ -97,7 +97,7 @@ def test_dump_of_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
 
 
 def test_ingest_refuses_a_sink_it_does_not_know(run: Run, tmp_path: Path) -> None:
-    """What the job refuses is told before Spark is started."""
+    """The refusal is printed before Spark is started."""
     refused = run("ingest", "--topic", "t", "--to", "tape:1", "--checkpoint", str(tmp_path / "c"))
     assert refused.exit_code == 3
     assert "parquet:PATH, delta:PATH or json:PATH" in refused.stderr

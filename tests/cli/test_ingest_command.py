@@ -47,7 +47,7 @@ def test_a_run_is_told_to_a_program(run: Run, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_second_run_brings_only_what_is_new(run: Run, tmp_path: Path) -> None:
-    """Told to a person: both runs together hold each record once."""
+    """In the format for people: both runs together hold each record once."""
     run("create", "docks", "-p", "2")
     run("append", "docks", stdin=b"\n".join(b'{"key":"%d","value":%d}' % (n, n) for n in range(50)))
     first = run(*job(tmp_path, "docks"))

@@ -79,7 +79,7 @@ def test_following_goes_on_over_an_empty_poll() -> None:
 
 
 def test_an_answer_without_marks_is_not_tidelog() -> None:
-    """Something else that answers 200 is told as such."""
+    """Another service that answers 200 is reported as such."""
     with answering([], httpx.Response(200, content=b"hello")) as connection:
         pages = read_to_end(connection, "t", 0, "0", max_records=None)
         with pytest.raises(Unreachable, match="lacks Log-Next-Offset"):

@@ -73,7 +73,7 @@ def test_documents_become_values_with_their_own_key_and_time(run: Run) -> None:
 
 
 def test_raw_lines_become_values_as_they_are(run: Run) -> None:
-    """Text, JSON in its own spacing and bytes that are no text: nothing is parsed."""
+    """Text, JSON with its spacing, and bytes that are not text: nothing is parsed."""
     run("create", "raw")
     lines = b'GET / 200\r\n\n{"n":  1.50}\n{broken\n\xff\xfe\x00'
     appended = run("append", "raw", "--raw", stdin=lines)
@@ -121,7 +121,7 @@ def test_a_line_is_in_the_log_while_the_next_one_is_awaited(run: Run, service: S
 
 
 def test_a_refusal_is_reported_while_input_is_awaited(run: Run, service: Server) -> None:
-    """A program whose output is refused is told by a closed pipe, not by its next line."""
+    """A program whose output is refused notices it by a closed pipe, not at its next line."""
     run("create", "keyed", "-c", "cleanup.policy=compact")
     with appending(service, "keyed") as append:
         assert append.stdin is not None

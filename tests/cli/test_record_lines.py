@@ -38,7 +38,7 @@ def test_a_record_goes_on_unchanged_with_the_key_the_service_will_store(
 
 
 def test_empty_lines_are_passed_over_and_still_counted() -> None:
-    """An error behind empty lines names the line an editor shows."""
+    """An error after empty lines has the line number that an editor shows."""
     records = read_records([b"\n", b'{"value": 1}\n', b" \n", b"oops\n"])
     assert next(records).line == b'{"value": 1}'
     with pytest.raises(BadInput, match="line 4: ") as caught:
@@ -59,7 +59,7 @@ def test_empty_lines_are_passed_over_and_still_counted() -> None:
 def test_a_line_that_is_no_record_is_refused_before_anything_is_sent(
     line: bytes, reason: str
 ) -> None:
-    """What the client cannot place is told with its line and the reason."""
+    """A record that the client cannot parse is reported with its line and the reason."""
     with pytest.raises(BadInput, match=reason):
         list(read_records([line]))
 
@@ -112,7 +112,7 @@ def test_a_field_becomes_the_event_time(moment: bytes, timestamp_ms: int) -> Non
     ],
 )
 def test_a_document_without_the_field_asked_for_is_refused(document: bytes, reason: str) -> None:
-    """A time that is missing or is none is told with its line, not replaced by now."""
+    """A missing or invalid time is reported with its line, not replaced by the present."""
     with pytest.raises(BadInput, match=reason):
         list(read_documents([document], Fields(timestamp="t")))
 
@@ -131,7 +131,7 @@ def test_a_record_line_says_what_went_into_it(key: str | None, timestamp_ms: int
 
 
 def test_a_base64_key_chooses_the_partition_of_its_bytes() -> None:
-    """Bytes that are no text are hashed as the bytes they stand for."""
+    """Bytes that are not text are hashed as the bytes that the base64 encodes."""
     raw = bytes(range(256))
     line = msgspec.json.encode({"key": base64.b64encode(raw).decode(), "key_encoding": "base64"})
     assert [record.key for record in read_records([line])] == [raw]
@@ -139,7 +139,7 @@ def test_a_base64_key_chooses_the_partition_of_its_bytes() -> None:
 
 @given(st.lists(st.binary().filter(lambda value: b"\n" not in value), max_size=4))
 def test_a_raw_line_is_stored_byte_for_byte(values: list[bytes]) -> None:
-    """Text, JSON, spaces and bytes that are no text become values as they are, without a key."""
+    """Text, JSON, spaces and bytes that are not text become values unchanged, without a key."""
     stored = []
     for line, key, _ in read_raw([value + b"\n" for value in values]):
         record = msgspec.json.decode(line)

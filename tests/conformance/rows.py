@@ -63,7 +63,7 @@ class Matrix:
         return sorted(set(tests), key=lambda test: (test.path, test.function))
 
     def faults(self) -> Iterator[str]:
-        """What is wrong: names that are no row's, rows without test or reason, stale reasons."""
+        """Yield the faults: unknown names, rows without test or reason, stale reasons."""
         known = {name for section in self.sections for row in section.rows for name in row.names}
         for test in self.tests:
             for name in test.names:

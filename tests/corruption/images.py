@@ -192,11 +192,11 @@ def golden_image(archive: str, partitions: tuple[str, ...]) -> Image:
 
 
 def judge(before: Image, path: Path, content: bytes) -> Verdict:
-    """Put this into the place of a file, open and read everything, twice.
+    """Put the content in place of a file, open and read everything, twice.
 
-    Fail on a record that is wrong, a loss that nobody reported, a file touched that is not ours;
-    but for what nobody can know (`untold`). What the first start leaves is not opened again if
-    another damage has left the same: a start depends on nothing else.
+    Fail on a wrong record, an unreported loss, or a change of a foreign file, except where the loss
+    cannot be detected (`untold`). The state that the first start leaves is opened only once for all
+    damages that lead to it, because a start depends on nothing else.
     """
     world = before.restored({path: content})
     foreign = [A / name for name in NOT_THE_ENGINES if A / name in before.files]
@@ -257,11 +257,11 @@ def ensure_right(
     path: Path,
     damaged: Believed | None = None,
 ) -> Records | None:
-    """Return what is served; it is what there was, or who runs the service has been told.
+    """Return what is served: it must be the original, or the loss must have been reported.
 
-    Nobody need be told where the damaged file can only be believed. None if a reader is told in the
-    place of being served. A log none of whose own files is damaged is read at once: what may be
-    wrong with it is where it starts and ends.
+    No report is needed where the damaged file cannot be checked. None if a read raised an error
+    instead. A log without damaged files of its own is read as a whole, because only its start and
+    end may be wrong.
     """
     try:
         found = records_of(log, isolation, in_pieces=log.directory == path.parent)
@@ -287,7 +287,7 @@ def was_told(log: Log) -> bool:
 
 
 def ensure_named(damage: CorruptIndex, path: Path) -> None:
-    """Of a log and an index that disagree the index is told, which can be made anew."""
+    """If a log and an index disagree, the index must be named, because it can be rebuilt."""
     assert (path.stem if path.suffix == names.LOG_SUFFIX else path.name) in str(damage)
 
 

@@ -173,7 +173,7 @@ def test_a_damaged_transaction_index_never_lets_an_aborted_record_out(
 
 
 class _NeedsRepairError(Exception):
-    """The error told the file and what to do."""
+    """The error names the file and what to do."""
 
 
 @contextlib.contextmanager
@@ -233,7 +233,10 @@ def test_damaged_leader_epochs_are_made_from_the_batches(damage: Damage) -> None
 
 
 def test_lost_leader_epochs_are_made_from_the_batches() -> None:
-    """A missing checkpoint is no empty history: the next append carries the epoch of the last."""
+    """A missing checkpoint does not count as empty.
+
+    The next append has the epoch of the last one.
+    """
     filled = fill()
     manager = filled.reopen()
     manager.log(EVENTS).truncate_to(85)
@@ -262,7 +265,7 @@ def test_a_damaged_checkpoint_costs_no_record(name: str, damage: Damage) -> None
 
 
 def test_a_log_start_beyond_a_clean_log_does_not_wipe_it() -> None:
-    """A flipped digit in a checkpoint is no reason to begin anew."""
+    """A flipped digit in a checkpoint must not start the log again."""
     filled = fill()
     rewrite(filled.world.fs, DATA / names.LOG_START_CHECKPOINT, b"0\n1\nevents 0 900\n")
     ensure_all_served(filled, filled.reopen())
@@ -332,9 +335,10 @@ CUTS_AT_A_BATCH = (cut_to_nothing,)
 def test_damage_of_a_log_file_is_reported_and_never_served(
     base_offset: int, damage: Damage, *, has_snapshots: bool
 ) -> None:
-    """The log is offline and the place told, or a read tells it; all other segments go out.
+    """The log is offline with the place in its error, or a read reports it.
 
-    Without snapshots the producers are sought in the damaged file too.
+    All other segments are served. Without snapshots, the producers are read from the damaged file
+    too.
     """
     filled = fill()
     path = segment_file(base_offset, ".log")
@@ -412,7 +416,7 @@ def test_what_is_unknown_is_left_alone() -> None:
 
 
 def test_a_folder_of_unknown_name_is_refused_and_left_alone() -> None:
-    """It might be somebody's partition under another name: nobody guesses."""
+    """It might be a partition under another name, so it is neither served nor removed."""
     filled = fill()
     filled.world.fs.make_directory(DATA / "not a partition")
     with pytest.raises(InvalidDataDirectory, match="move it out of the data directory"):

@@ -1,4 +1,4 @@
-"""Damage that a start cannot see at the ends of files, met by whoever goes there first."""
+"""Damage at places that a start does not check, found by the first read or append there."""
 
 import logging
 import struct
@@ -49,7 +49,7 @@ def open_segment(filled: Filled, base_offset: int, *, index_bytes: int = 2400) -
 @pytest.mark.parametrize("slot", [0, 1, 2])
 @pytest.mark.parametrize(("shift", "delta"), [(3, 10), (-5, 0), (9, 40)])
 def test_a_time_is_found_whatever_the_time_index_says(slot: int, shift: int, delta: int) -> None:
-    """An entry that names a time its batch has not is not followed; the index is made anew."""
+    """An entry with a time that its batch does not have is not used; the index is rebuilt."""
     filled = fill()
     path = segment_file(0, ".timeindex")
     before = filled.world.fs.read_bytes(path)
@@ -68,7 +68,7 @@ def test_a_time_is_found_whatever_the_time_index_says(slot: int, shift: int, del
 def test_an_offset_is_found_whatever_the_offset_index_says(
     fields: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Into the middle of a batch, past the target, behind the end, below zero: none misleads."""
+    """Entries into a batch, past the target, past the end or below zero mislead no look-up."""
     filled = fill()
     change_entry(filled, segment_file(30, ".index"), OFFSET_ENTRY, 0, *fields)
     log = filled.reopen().log(EVENTS)
@@ -82,7 +82,7 @@ def test_an_offset_is_found_whatever_the_offset_index_says(
 
 
 def test_damage_that_an_index_leads_to_is_told_from_a_wrong_index() -> None:
-    """The walk finds the index right and the batch damaged; what lies behind is served."""
+    """The scan shows that the index is correct and the batch damaged; later batches are served."""
     filled = fill()
     relative, position = OFFSET_ENTRY.unpack_from(
         filled.world.fs.read_bytes(segment_file(30, ".index"))
@@ -134,7 +134,7 @@ def test_an_entry_that_leads_to_a_batch_whose_offset_goes_back_is_not_followed()
 
 
 def test_a_log_is_cut_right_in_spite_of_a_wrong_index() -> None:
-    """Truncation makes the index anew rather than cut elsewhere."""
+    """Truncation rebuilds the index instead of cutting at a wrong position."""
     filled = fill()
     change_entry(filled, segment_file(60, ".index"), OFFSET_ENTRY, 0, 2, 7)
     log = filled.reopen().log(EVENTS)
@@ -187,7 +187,7 @@ def test_offsets_that_go_back_stop_the_making_of_an_index() -> None:
 
 
 def test_an_index_that_has_become_too_small_is_filled_as_far_as_it_goes() -> None:
-    """Look-ups behind its last entry walk."""
+    """Look-ups after its last entry read headers."""
     filled = fill()
     segment = open_segment(filled, 30, index_bytes=24)
     work = Reindexing(segment)

@@ -106,7 +106,7 @@ async def test_a_bit_that_flips_under_a_running_service_is_never_served(
 
 
 async def test_what_is_not_damaged_is_served(tmp_path: Path) -> None:
-    """Records before and behind the damage, in its segment and in the next."""
+    """Records before and after the damage, in its segment and in the next."""
     values = await fill(tmp_path)
     file = tmp_path / PARTITION / log_name(0)
     content = bytearray(file.read_bytes())

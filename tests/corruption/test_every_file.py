@@ -99,7 +99,7 @@ def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: boo
 
 @pytest.mark.parametrize("is_index_sound", [True, False])
 def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) -> None:
-    """Offsets may be missing there, yet its index of offsets points behind what is left.
+    """Offsets may be missing, yet the offset index points past the end of the log file.
 
     Found by `make damage`, seed 8008252.
     """
@@ -117,7 +117,10 @@ def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) 
 
 
 def test_only_what_nobody_can_know_need_not_be_told() -> None:
-    """A lost end must be told; strangers that fit, or another log start, cannot be."""
+    """A lost end must be reported.
+
+    Foreign files that fit, or another log start, cannot be detected.
+    """
     before = image(was_clean=True)
     records = before.records[PLAIN, FetchIsolation.HIGH_WATERMARK]
     path = next(one for one in before.files if one.match(f"{PLAIN}/{names.log_name(0)}"))
@@ -159,7 +162,8 @@ def wrong_offsets(bits: Iterable[int]) -> None:
         files = image(was_clean=was_clean).files
         logs = [path for path in files if path.match(f"{PLAIN}/*.log")]
         places = [(path, at) for path in logs for at, _ in iter_headers(files[path])]
-        # Behind the last batch nothing tells, and after a crash nobody knows where the log ended.
+        # After the last batch nothing shows a loss, and after a crash the end of the log is
+        # unknown.
         for path, position in places if was_clean else places[:-1]:
             for bit in bits:
                 damaged = bytearray(files[path])

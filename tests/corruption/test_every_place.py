@@ -1,7 +1,7 @@
-"""Every file of two data directories taken away, made a directory, or made unreadable.
+"""Every file of two data directories removed, replaced by a directory, or made unreadable.
 
-A start refuses in a sentence that names it, or serves every record; what is in the place of a file
-is nobody's to remove. What the bytes of a file may be is in `test_every_file`.
+A start refuses with a sentence that names the file, or serves every record; the object in place of
+a file is never removed. `test_every_file` covers changed bytes.
 """
 
 import errno
@@ -59,7 +59,10 @@ def test_a_directory_in_the_place_of_any_file(*, was_clean: bool) -> None:
 @BOTH
 @pytest.mark.parametrize("call", ["open", "open_map", "read"])
 def test_any_file_that_may_not_be_read(call: str, *, was_clean: bool) -> None:
-    """It is as it was, and with permission all is served; whoever needed it has been told."""
+    """It is unchanged, and with permission everything is served.
+
+    The operation that needed it failed with an error.
+    """
     before = image(was_clean=was_clean)
     for path in before.files:
         world = before.restored()

@@ -1,4 +1,4 @@
-"""A real directory with a file that may not be read: nothing is taken for missing, or made anew."""
+"""A real directory with an unreadable file: it is not treated as missing, and not recreated."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ NOBODY = 65_534
 ORIGINAL, DATA = Path("original"), Path("data")
 NOT_READ = {
     names.CLEAN_SHUTDOWN_FILE,  # its being there is all it says
-    names.PRODUCER_ID_FILE,  # not before somebody asks for an id
+    names.PRODUCER_ID_FILE,  # only when an id is requested
 }
 
 
@@ -40,7 +40,7 @@ KINDS = {
 
 @contextmanager
 def without_privileges(folder: Path) -> Iterator[None]:
-    """Be somebody to whom permissions apply; the folder is theirs meanwhile."""
+    """Run as a user to whom permissions apply; the folder belongs to that user meanwhile."""
     if os.geteuid() != 0:
         yield
         return

@@ -23,9 +23,9 @@ class Believed(NamedTuple):
     """What a log holds if the bytes in the place of a file are believed."""
 
     own: Records
-    """What it must hold still, or somebody has to be told."""
+    """What it must still hold, or the loss must be reported."""
     strangers: Records
-    """What it may hold besides: nobody can know that these are another log's."""
+    """What else it may hold: these cannot be recognized as another log's."""
 
 
 def believed(

@@ -49,7 +49,7 @@ async def served(disk: ForgetfulDisk) -> AsyncIterator[Api]:
 
 @contextmanager
 def idle_scheduler(api: Api) -> Iterator[None]:
-    """Keep the thread of background tasks busy: nothing is flushed that nobody waits for."""
+    """Keep the thread of background tasks busy, so that it flushes nothing by itself."""
     released = threading.Event()
 
     def wait() -> None:
@@ -223,7 +223,7 @@ async def test_records_that_cannot_be_deleted_for_sure_stay(operation: str) -> N
 
 
 async def test_records_of_a_topic_that_is_being_deleted_leave_no_line() -> None:
-    """It would be believed of a topic that is made anew under the name."""
+    """A topic that is created again under the name would use it."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

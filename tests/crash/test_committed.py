@@ -221,7 +221,7 @@ def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> 
     values += fill(log, batches=1, first=2)
 
     def append_and_roll(operation: Operation) -> None:
-        if operation.name == "sync_directory":  # behind the syncs of the log files
+        if operation.name == "sync_directory":  # after the syncs of the log files
             world.disk.meanwhile = None
             values.extend(fill(log, batches=1, first=3))
             log.roll()
@@ -234,7 +234,10 @@ def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> 
 
 
 def test_a_roll_whose_sync_fails_beside_that_of_a_commit_has_nothing_shown() -> None:
-    """A compacted log syncs what it seals; the commit beside it was told that all is well."""
+    """A compacted log syncs the segment it seals.
+
+    The parallel commit got success from the kernel.
+    """
     world = World()
     log = world.open_log(with_config(cleanup_policy=("compact",)))
     log.append(new_batch())

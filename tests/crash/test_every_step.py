@@ -96,7 +96,7 @@ def test_the_start_after_it_may_end_at_every_step_too(name: str, ending: Ending)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", PROCEDURES)
 def test_any_call_of_a_procedure_may_fail(name: str, error: int) -> None:
-    """Whichever call fails, a read too: it is told, and nothing is lost, then or later."""
+    """Whichever call fails, reads included, it is reported, and nothing is lost, then or later."""
     endings = list(Ending)
     with deterministic(name):
         before = new_scene().disk.calls

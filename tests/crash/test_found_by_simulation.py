@@ -60,7 +60,7 @@ def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
 
 
 def reopened(world: World, log: Log) -> Log:
-    """Open the log as a clean stop left it: nobody has looked at its indexes."""
+    """Open the log as a clean stop left it, with indexes that have not been verified."""
     end = log.durability.flush()
     log.close()
     return world.open_uncommitted(CONFIG, recovery_point=end, was_clean=True)
@@ -68,9 +68,9 @@ def reopened(world: World, log: Log) -> Log:
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for(nth: int) -> None:
-    """A transaction known from a snapshot is looked up in the log: if that fails, nobody reads on.
+    """The transaction of a snapshot is looked up in the log; if that fails, no reader continues.
 
-    The append was answered with a bare OSError, and the next commit showed what was undecided.
+    The append failed with a bare OSError, and the next commit showed undecided records.
     """
     world = World()
     log = world.open_log(CONFIG)
@@ -86,16 +86,17 @@ def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for(nth
 
 
 def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
-    """A process that starts after a failed sync shows only what is on the disk.
+    """A process that starts after a failed sync only shows what is on the disk.
 
-    The kernel keeps what it could not write and takes it for written. A start found it, showed it,
-    and synced it in vain; the next power cut took it, and everything acknowledged behind it.
+    The kernel keeps pages that it could not write and marks them clean. A start found them, showed
+    them, and synced them without effect; the next power cut removed them, and every acknowledged
+    record after them.
     """
     world = World()
     log = world.open_log(CONFIG)
     safe = fill(log, batches=3)
     log.durability.commit()
-    append_values(log, b"x" * 5 * PAGE_BYTES)  # what comes behind it makes no page of it dirty
+    append_values(log, b"x" * 5 * PAGE_BYTES)  # later writes do not make its pages dirty
     world.disk.fail("sync", path_end=names.LOG_SUFFIX)
     with pytest.raises(StorageOffline):
         log.durability.commit()
@@ -207,9 +208,10 @@ def test_a_snapshot_that_finds_no_space_leaves_no_file() -> None:
 
 
 def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
-    """The copy begins with the batch that holds the log start; nobody asks for what is below.
+    """The copy begins with the batch that holds the log start; nothing below it is requested.
 
-    It asked for the beginning of the segment, was told that it is gone, and never got further.
+    It requested the beginning of the segment, got the error that it is deleted, and never
+    progressed.
     """
     world = World()
     manager = opened(world)
@@ -271,9 +273,9 @@ def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
 
 
 def test_a_sync_beside_one_that_fails_commits_nothing() -> None:
-    """The kernel tells of a failure once: who syncs the same file next is told that all is well.
+    """The kernel reports a failure only once: the next sync of the same file succeeds.
 
-    Two commits at once synced side by side, and the second one showed what was lost.
+    Two commits synced in parallel, and the second one showed what was lost.
     """
     world = World()
     log = world.open_log(CONFIG)
@@ -333,10 +335,10 @@ def test_a_segment_that_nobody_wrote_to_has_all_its_indexes_after_a_stop() -> No
 
 
 def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
-    """What is refused is not in the file, or the next append would have the same offsets behind it.
+    """A refused append is not in the file, or the next append would have the same offsets after it.
 
-    A segment whose index of offsets is open, and that of times is not, looked for the second one
-    after the bytes were written.
+    In a segment with an open offset index and a closed time index, the second one was opened after
+    the bytes were written.
     """
     shelf = Shelf()
     shelf.segment().append(batch_at(0), 0, START_MS, 0)

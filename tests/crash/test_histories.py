@@ -34,7 +34,7 @@ def test_what_a_log_can_have_answered_is_no_contradiction(
         ([Appended(0, 1, 2), Appended(2, 3, 4)], []),  # a gap
         ([Appended(0, 1, 2), Appended(0, 3, 4)], []),  # an offset given out twice
         (APPENDS, [Observed(1, 4.5, 5)]),  # forgets what was answered
-        (APPENDS, [Observed(2, 1, 2.5)]),  # knows what nobody had sent
+        (APPENDS, [Observed(2, 1, 2.5)]),  # has values that were never sent
         (APPENDS, [Observed(3, 4, 5)]),  # longer than it ever was
         (APPENDS, [Observed(2, 3, 3.2), Observed(1, 3.4, 3.6)]),  # goes back
         ([Appended(0, 1, float("inf"))], [Observed(1, 2, 3), Observed(0, 4, 5)]),

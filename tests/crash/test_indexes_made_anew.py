@@ -1,7 +1,7 @@
-"""Power cuts while indexes are made anew: the names of files survive, and no byte of them.
+"""Power cuts during a rebuild of indexes: the names of files survive, and none of their bytes.
 
-So does a journal that writes names before contents. An index of transactions that is not whole
-cannot be told from one that is, and aborted records are what it keeps from readers.
+A journal that writes names before contents does that. An incomplete transaction index cannot be
+recognized, and it is what hides aborted records from readers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_indexes_made_anew_are_believed_once_they_are_whole(
 
 
 def test_what_an_interrupted_start_left_is_made_anew() -> None:
-    """The unfinished index of times is nobody's: it is not gone on with."""
+    """The unfinished time index is not used."""
     filled = fill()
     path = PARTITION / names.time_index_name(30)
     filled.damage(path, cut_to_nothing)

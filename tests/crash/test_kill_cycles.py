@@ -40,7 +40,7 @@ def made(directory: Path) -> int:
 
 
 def everything(directory: Path, partition: int) -> list[str]:
-    """Return the values of a partition in order, as a service started anew gives them."""
+    """Return the values of a partition in order, as a restarted service returns them."""
     with (
         serving_process(directory) as process,
         httpx.Client(base_url=process.url, timeout=60) as client,
@@ -61,7 +61,7 @@ def appends(sent: list[Sent], truth: list[str]) -> list[Appended]:
 
 
 class Lives:
-    """Who wrote and read while the service was killed again and again, and what they were told."""
+    """The clients of a service that is killed repeatedly, and the responses they got."""
 
     def __init__(self, directory: Path, seed: int, cycles: int) -> None:
         first_id = made(directory)
@@ -106,7 +106,7 @@ class Lives:
 def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
     tmp_path: Path, seed: int
 ) -> None:
-    """All acknowledged is there once and in order, and one log explains what everybody saw."""
+    """Every acknowledged record is present once and in order, and one log explains all reads."""
     lives = Lives(tmp_path, seed, CYCLES)
     for partition in (SHARED, CONTENDED):
         truth = everything(tmp_path, partition)

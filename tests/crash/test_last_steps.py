@@ -1,6 +1,6 @@
-"""What is true behind the last step of a procedure, and amid the one that was thought to be none.
+"""The state after the last step of a procedure, and in the middle of steps that seemed atomic.
 
-Each was found by reading, and reproduced on a disk that fails or forgets before it was mended.
+Each fault was found by reading, and reproduced on a disk that fails or forgets before it was fixed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def tell_by_name_alone(world: World, manager: LogManager) -> Log:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_roll_of_an_empty_segment_keeps_the_log_end(seed: int) -> None:
-    """Whatever of the names a power cut leaves: no offset that was given is given again.
+    """Whichever names a power cut leaves, no offset is assigned twice.
 
-    An empty segment with a full index was renamed and made anew, with no sync between: a cut that
-    kept the first alone left a directory without a segment, and the log began at 0 again.
+    An empty segment with a full index was renamed and recreated without a sync in between: a cut
+    that kept only the first step left a directory without a segment, and the log began at 0 again.
     """
     world = World()
     log = tell_by_name_alone(world, world.open_manager())
@@ -60,7 +60,7 @@ def test_a_roll_of_an_empty_segment_keeps_the_log_end(seed: int) -> None:
 
 
 def ready_to_move() -> tuple[World, LogManager, Log, Path]:
-    """A log with a producer, in one of two directories, and the other one."""
+    """A log with a producer in one of two directories, and the path of the second one."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 1, {})
@@ -78,9 +78,9 @@ def is_repetition(log: Log) -> bool:
 @pytest.mark.parametrize("place", ["source", "target"])
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_move_that_took_place_says_so(name: str, place: str, error: int) -> None:
-    """Want of space for the checkpoints behind it is no failure of the move.
+    """If space lacks for the checkpoints after it, the move has still succeeded.
 
-    Whoever asked was told that the partition is where it was.
+    The caller got the error that the partition is where it was.
     """
     world, manager, log, target = ready_to_move()
     source = log.directory.parent
@@ -121,9 +121,9 @@ def test_a_log_moves_away_from_a_disk_that_takes_nothing_more(error: int) -> Non
     ("name", "path_end"), [("open", names.LOG_SUFFIX), ("open_map", names.INDEX_SUFFIXES[0])]
 )
 def test_a_copy_that_cannot_be_opened_changes_nothing(name: str, path_end: str, error: int) -> None:
-    """It is opened before anything has another name: the log goes on where it was, and can move.
+    """It is opened before any rename: the log stays where it was, and can still be moved.
 
-    It was opened behind the last rename, and what failed there took the target offline.
+    It was opened after the last rename, and a failure there took the target offline.
     """
     world, manager, log, target = ready_to_move()
     source = log.directory
@@ -171,10 +171,10 @@ def test_a_log_that_starts_behind_its_last_batch_keeps_its_end_when_it_is_moved(
 @NO_SPACE
 @pytest.mark.parametrize("name", [*CHECKPOINTS, names.TOPICS_FILE])
 def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, error: int) -> None:
-    """What is acknowledged stays, though the old lines could not be taken out of the checkpoints.
+    """Acknowledged records stay, even if the old lines could not be removed from the checkpoints.
 
-    The deletion was refused amid its work, the topic made anew under its name, and what it had was
-    thrown away by the next start, which believed that the log begins where the old one did.
+    The deletion was refused midway, the topic recreated under its name, and the next start dropped
+    its records, because it began the log where the old one had.
     """
     world = World()
     manager = world.open_manager()
@@ -216,7 +216,10 @@ def test_a_topic_waits_for_space_to_forget_the_one_before() -> None:
 
 @NO_SPACE
 def test_a_truncation_that_took_place_says_so(error: int) -> None:
-    """The lines behind it are worth less than the answer: those before it promise nothing wrong."""
+    """The checkpoint lines written after it matter less than its success.
+
+    The earlier ones are still correct.
+    """
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

@@ -61,9 +61,9 @@ def test_both_checkers_agree(judge: Path) -> None:
 def test_one_log_explains_what_a_killed_service_told(
     judge: Path, tmp_path: Path, seed: int
 ) -> None:
-    """All appends with all readers at once, and with all who were told that they come too late.
+    """All appends with all readers at once, and with all that were refused for a wrong log end.
 
-    The end of the log and what readers may see of it are two lengths: the one is behind the other.
+    The log end and the high watermark are two lengths, of which the second is lower.
     """
     lives = Lives(tmp_path, seed, CYCLES)
     for partition in (SHARED, CONTENDED):

@@ -1,6 +1,7 @@
-"""What cannot be looked at is not taken for what is not there, and who asked is told.
+"""Files that cannot be examined are not treated as missing, and the caller gets an error.
 
-`os.path.lexists` and `isdir` answer no to every error, and on the simulated disk no look failed.
+`os.path.lexists` and `isdir` return False for every error, and on the simulated disk these calls
+never failed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def test_aborted_records_are_not_shown_if_their_index_cannot_be_looked_for() -> 
 
 
 def test_a_topic_is_not_made_where_nobody_can_look() -> None:
-    """Its directory may be there and hold something: a bare OSError was told of it."""
+    """Its directory may exist and hold data; a bare OSError was raised."""
     world = World()
     manager = world.open_manager()
     world.disk.fail("look", path_end=names.partition_directory_name(EVENTS))
@@ -67,7 +68,7 @@ def test_a_file_that_cannot_be_looked_at_is_reported_to_a_listing(
 
 
 def test_a_log_that_was_closed_lists_nothing() -> None:
-    """A topic may be deleted while somebody asks: it was a bare ValueError."""
+    """A topic may be deleted during the request; it was a bare ValueError."""
     log = World().open_log(CONFIG)
     log.close()
     with pytest.raises(StorageOffline, match="is closed"):

@@ -17,7 +17,7 @@ from tests.support.builders import new_batch
 LOGS = 8
 VALUE_BYTES = 64 << 10
 DISK = "size=48m"
-"""The image behind the file system is longer: at some time its disk cannot take a write."""
+"""The image below the file system is larger than its disk, so that a write fails at some time."""
 
 
 def run(*command: str) -> None:

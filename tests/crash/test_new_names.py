@@ -43,7 +43,7 @@ def test_a_log_that_ended_below_its_start_has_lost_its_old_segments() -> None:
 
 
 def test_a_clean_stop_leaves_the_epochs_as_they_are() -> None:
-    """Not as they were when the log was flushed last: whoever reads the file need not trim it."""
+    """Not as they were at the last flush: readers of the file need not trim it."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, *[b"value"] * 4)

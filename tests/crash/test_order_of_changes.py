@@ -1,7 +1,8 @@
-"""What has to be on the disk before what: each order was another one until a power cut showed why.
+"""What must be on disk before what.
 
-Told by the order of the changes that reach the disk. What cuts amid them leave is looked at in
-`tests.crash.test_every_step`; there it is by chance that a wrong order shows.
+In each case another order was used until a power cut showed why. These tests check the order of
+changes that reach the disk. `tests.crash.test_every_step` checks the results of cuts between them;
+it finds a wrong order only by chance.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def killed_before(world: World, last: Operation, work: Callable[[], object]) -> 
 
 
 def between(changes: list[Operation], first: Operation, last: Operation) -> list[Operation]:
-    """What happens behind the one, and before the next of the other."""
+    """Return what happens after the one, and before the next of the other."""
     begin = changes.index(first) + 1
     return changes[begin : changes.index(last, begin)]
 
@@ -138,7 +139,7 @@ def test_a_repair_removes_indexes_of_transactions_durably_after_the_others() -> 
 
 
 def test_what_a_truncation_cuts_is_gone_before_its_epoch_begins() -> None:
-    """Or a power cut left records of the older epoch behind the beginning of the new one."""
+    """Otherwise a power cut left records of the older epoch after the start of the new one."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=6)
@@ -208,9 +209,9 @@ def cut_amid_a_truncation(offset: int, step: int, random: Random) -> Log | None:
 
 @pytest.mark.parametrize("offset", [0, 1, 3], ids=["all", "one segment", "two"])
 def test_a_truncation_leaves_a_beginning_of_the_log(offset: int) -> None:
-    """Each segment goes durably before the one below it, and before anything is cut in that one.
+    """Each segment is removed durably before the one below it, and before that one is cut.
 
-    A power cut brought the name of the last one back, behind those that were gone.
+    A power cut restored the name of the last one after the removed ones.
     """
     random = Random(offset)
     for step in itertools.count(1):

@@ -77,7 +77,7 @@ class Writer:
             assert self.append().status_code == 201
 
     def append_until_refused(self) -> httpx.Response:
-        """Append until an answer is no success; return it."""
+        """Append until a response is not a success; return it."""
         while (answer := self.append()).is_success:
             pass
         return answer

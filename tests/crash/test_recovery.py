@@ -46,7 +46,7 @@ def shorten(world: World, path: Path, size_bytes: int) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_a_torn_tail_is_cut_at_every_byte(codec: Codec) -> None:
-    """Wherever in the last batch the file ends, the batches before it stay and the cut is told."""
+    """Wherever the file ends in the last batch, earlier batches stay and the cut is reported."""
     world = World()
     log = world.open_log(CONFIG)
     whole = fill(log, batches=3)
@@ -85,7 +85,7 @@ class Recoveries(NullRecorder):
 
 @kafka("LogManagerTest.testLogRecoveryMetricsShouldBeRemovedAfterLogRecovered")
 def test_every_scanned_segment_is_reported() -> None:
-    """The recorder is told what was scanned, what was cut, whether it was damage, what remains."""
+    """The recorder gets what was scanned, what was cut, if it was damage, and what remains."""
     recorder = Recoveries()
     world = World(recorder=recorder)
     fill_segments(world.open_log(CONFIG), 3, 2)
@@ -117,7 +117,7 @@ def test_a_cut_removes_every_later_segment() -> None:
 
 
 def test_a_gap_between_segments_ends_the_log() -> None:
-    """If a power cut took the end of one segment only, what survived behind it is not shown."""
+    """If a power cut removed the end of one segment only, later segments are not shown."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3)
@@ -141,7 +141,7 @@ def jumped(world: World) -> Log:
 
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 def test_a_followers_jump_is_no_loss(*, power_cut: bool) -> None:
-    """Nothing was between the segments, and nothing behind the gap is removed."""
+    """No records were between the segments, and nothing after the gap is removed."""
     world = World()
     jumped(world).durability.commit()
     for _ in range(2):
@@ -187,7 +187,10 @@ def test_a_jump_after_a_truncation_forgets_the_gaps_above() -> None:
 
 
 def test_a_truncation_inside_a_batch_is_no_loss() -> None:
-    """The batch went whole, the log goes on at the offset: what is committed behind it stays."""
+    """The batch was removed whole and the log continues at the offset.
+
+    Committed records after it stay.
+    """
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=2, records=3)

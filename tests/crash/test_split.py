@@ -46,7 +46,7 @@ def test_a_segment_that_reaches_too_far_is_split() -> None:
 
 
 def test_a_segment_below_the_recovery_point_that_reaches_too_far_is_split() -> None:
-    """There it is walked only because its indexes are missing; nothing of them is left behind."""
+    """Below it, it is only scanned because its indexes are missing; none of their files is left."""
     world = overflowed()
     path = log_path(10 * FAR)
     with world.disk.open(path, create=True) as file:

@@ -1,7 +1,8 @@
-"""Too many open files and too little memory pass: what needs one is refused, no disk has failed.
+"""A lack of open files or memory is temporary.
 
-A flush amid which the directory could not be opened took the whole data directory offline until a
-restart, although nothing had been written or synced in vain.
+The operation is refused, and the disk has not failed. A flush during which the directory could not
+be opened took the whole data directory offline until a restart, although no write or sync had
+failed.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from tests.support.time import START_MS
 from tests.unit.engine.manager.test_directories import opened
 
 CUT = {"truncate inside a segment", "truncate whole segments"}
-"""Refused if it finds no file to begin with; amid its work it can neither go on nor back."""
+"""Refused if a file cannot be opened at first; midway the procedure can neither continue nor
+undo."""
 STARTS = {"shut down", "start after a stop", "recover after a crash", "recover after a power cut"}
-"""A start that finds too few files is refused, and nobody is served by it."""
+"""A start that lacks open files is refused, and nothing is served."""
 LASTING = [name for name in PROCEDURES if name not in CUT | STARTS]
 FILES_PER_PROCEDURE = 3
 LACKS = pytest.mark.parametrize("lack", [errno.EMFILE, errno.ENOMEM], ids=errno.errorcode.get)
@@ -99,7 +101,10 @@ def test_a_procedure_may_find_no_more_files_at_any_step(name: str, lack: int) ->
 @LACKS
 @pytest.mark.parametrize("name", sorted(CUT))
 def test_a_truncation_is_refused_before_it_cuts(name: str, lack: int) -> None:
-    """Behind three checkpoints the epoch is written: without files for it nothing has happened."""
+    """The epoch is written after three checkpoints.
+
+    If no file can be opened for it, nothing has changed.
+    """
     for files in (0, 6, 7):
         carried_out_with(name, files, lack)
 
@@ -147,14 +152,14 @@ def test_a_sync_that_fails_for_whatever_reason_takes_the_directory_offline(opera
 def test_a_flush_that_was_refused_comes_again_by_itself(
     operation: str, path_end: str, error: int
 ) -> None:
-    """The recovery point follows when there are files, or space, whoever had asked for it."""
+    """The recovery point follows when files, or space, are available again."""
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
     append_values(log, b"more")
     log.durability.commit()
     log.delete_records(1)  # the epochs begin there from now on
-    log.roll()  # a snapshot, and a segment that nobody has used
+    log.roll()  # a snapshot, and an unused segment
     world.disk.fail(operation, error=error, path_end=path_end)
     with pytest.raises((Overloaded, StorageFull)):
         log.durability.flush()
@@ -279,7 +284,7 @@ def test_the_cleaner_gives_no_log_up_for_want_of_files() -> None:
 
 
 def test_retention_goes_on_with_the_logs_that_need_no_file() -> None:
-    """It is what closes files; a log that may open none ended the pass for all behind it."""
+    """Retention closes files; a log that could open none ended the pass for all later ones."""
     world = World()
     config = with_config(retention_ms=1, segment_bytes=100)
     logs = [world.open_log(config, log=TopicPartition("events", number)) for number in range(2)]
@@ -294,9 +299,9 @@ def test_retention_goes_on_with_the_logs_that_need_no_file() -> None:
 
 
 def test_what_is_half_made_is_put_away_if_it_cannot_be_removed() -> None:
-    """To remove it takes a file to list it, to rename it takes none; then it is in nobody's way.
+    """Removing it needs a descriptor to list it, renaming does not; then it is not in the way.
 
-    A topic that was refused for want of files took the data directory offline with it.
+    A topic that was refused for lack of open files took the data directory offline.
     """
     world = World()
     manager = world.open_manager({"events": 1})

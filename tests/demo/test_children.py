@@ -73,7 +73,7 @@ def test_a_server_that_ends_before_it_listens_is_told(tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_an_owner_that_is_killed(tmp_path: Path) -> None:
-    """After `kill -9` of whoever started it a child ends by itself, and so does its last file."""
+    """After `kill -9` of its parent a child ends by itself, and its files are closed."""
     owner_code = (
         "import sys, threading; from pathlib import Path; from demo.children import Child\n"
         "child = Child(sys.argv[1:3], Path(sys.argv[3]), keep_open=[int(sys.argv[4])])\n"

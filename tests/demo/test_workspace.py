@@ -1,4 +1,4 @@
-"""The folder of the demo: fresh for each run, one run at a time, nobody else's files."""
+"""The folder of the demo: fresh for each run, one run at a time, no foreign files."""
 
 import os
 from pathlib import Path

@@ -59,7 +59,7 @@ def test_the_javascript_prints_what_its_page_says(tmp_path: Path) -> None:
 
 
 def test_every_page_for_clients_is_executed() -> None:
-    """A page that is added is listed here, or its code is nobody's."""
+    """A new page must be listed in this test; otherwise its code would not be run."""
     # generated.md: tests/interop/test_generated_clients.py and its neighbours
     executed = {*PYTHON_PAGES, "curl.md", "javascript.md", "generated.md"}
     assert {page.name for page in PAGES.glob("*.md")} == executed

@@ -23,14 +23,14 @@ def missing(page: str) -> Iterator[str]:
 
 
 def test_each_test_that_is_named_exists() -> None:
-    """A promise whose test was renamed or removed is a promise nobody holds."""
+    """A promise whose test was renamed or removed is not tested."""
     page = PAGE.read_text()
     assert len(NAMED_TEST.findall(page)) > 10
     assert list(missing(page)) == []
 
 
 def test_a_test_that_is_not_there_is_noticed() -> None:
-    """Neither a name that no file has passes, nor a file that nobody has."""
+    """Unknown test names and unknown files are both reported."""
     here = "tests/docs/test_durability_page.py"
     page = f"`{here}::test_gone` `tests/gone.py::test_gone`"
     assert sorted(missing(page)) == [f"{here}::test_gone", "tests/gone.py::test_gone"]

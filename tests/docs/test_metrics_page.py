@@ -48,7 +48,7 @@ async def test_every_metric_of_the_page_exists(shown: set[str]) -> None:
 
 
 async def test_every_metric_of_an_alert_exists(shown: set[str]) -> None:
-    """An alert on a metric that nobody exposes would never fire."""
+    """An alert on a metric that does not exist would never fire."""
     rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 9
     for rule in rules:
@@ -68,7 +68,7 @@ async def test_every_metric_of_the_dashboard_exists(shown: set[str]) -> None:
 
 
 async def test_metrics_that_nobody_explains_are_noticed(shown: set[str]) -> None:
-    """Every metric of the service stands in the page, so that nobody has to read the code."""
+    """The page lists every metric of the service, so that operators need not read the code."""
     text = (ROOT / "docs" / "metrics.md").read_text()
     named = set(NAME.findall(text))
     rests = set(re.findall(r"`…_([a-z_]+)`", text))

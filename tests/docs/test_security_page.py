@@ -36,7 +36,7 @@ def test_each_test_that_is_named_exists() -> None:
 
 
 def test_compose_publishes_on_loopback_only() -> None:
-    """Its service asks nobody who they are: no other machine may reach a port of it."""
+    """Its service has no credentials: other machines must not reach any of its ports."""
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert "TIDELOG_INSECURE" in compose
     ports = re.findall(r"^ +- \"?([\d.:]+:\d+)\"?$", compose, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
-"""`make fuzz TARGET=… SECONDS=…`: Atheris looks for bytes that break a promise of `targets`.
+"""`make fuzz TARGET=… SECONDS=…`: Atheris searches for bytes that break a promise of `targets`.
 
-It is no part of the lock: `make fuzz` installs it into a place of its own. The corpus is what every
-run begins with; what a run adds goes to `build/fuzz`, and a finding is printed and kept there.
+It is not in the lock file: `make fuzz` installs it into a folder of its own. Every run starts with
+the corpus; new inputs go to `build/fuzz`, and a finding is printed and kept there.
 """
 
 from __future__ import annotations

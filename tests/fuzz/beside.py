@@ -1,7 +1,7 @@
-"""A log that is intact, and a file beside it that is not: a start must not serve anything else.
+"""An intact log with a fuzzed file beside it: a start must not serve anything else.
 
-`indexes`, `snapshots` and `checkpoints` feed one parser each; here what a parser took for sound
-goes on into a start, and into the reads behind it.
+`indexes`, `snapshots` and `checkpoints` fuzz one parser each; here a file that a parser accepts is
+used by a start, and by the reads after it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def beside(data: bytes) -> None:
         assert log.watermarks.log_end_offset == before.end
         for isolation, records in before.records.items():
             if is_snapshot and isolation is FetchIsolation.TXN_COMMITTED:
-                continue  # what it says of producers nobody can know better
+                continue  # what it says of producers cannot be checked
             with contextlib.suppress(CorruptIndex, StoredDataCorrupt):
                 assert records_of(log, isolation) == records
         log.durability.flush()

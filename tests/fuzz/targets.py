@@ -105,7 +105,7 @@ def scanner(data: bytes) -> None:
 
 @target
 def validator(data: bytes) -> None:
-    """What a client may append is intact, within its frames, and readable by everybody."""
+    """Batches that a client may append are intact, well framed, and readable by all readers."""
     for content in (data, with_right_checksums(data)):
         for config in CONFIGURATIONS:
             for origin in AppendOrigin:

@@ -131,7 +131,7 @@ async def test_a_fetch_of_several_partitions_keeps_the_limit_for_all(tmp_path: P
 
 
 async def test_the_events_of_a_tail_keep_their_limit(api: Api) -> None:
-    """A tail that begins before the bomb is told of it in many events, each with its id (W5)."""
+    """A tail that begins before the bomb sends it in many events, each with its id (W5)."""
     async with tailing(api) as tail:
         await tail.next()
         offset = 0
@@ -145,7 +145,7 @@ async def test_the_events_of_a_tail_keep_their_limit(api: Api) -> None:
 
 
 async def test_a_record_that_no_answer_can_show_does_not_stall_its_readers(api: Api) -> None:
-    """413 tells its offset and the one behind it; as stored it is there for everybody (R16)."""
+    """413 names its offset and the next one; the stored batch can still be read (R16)."""
     large = bytes(values_of([b'"y"', bytes(MIB), b'"z"'], codec=Codec.ZSTD))
     receipt = (await api.client.post(BATCHES, content=large, headers=RAW)).json()
     place = receipt["base_offset"] + 1

@@ -67,7 +67,7 @@ async def test_each_record_is_told_its_offset(spread: Api) -> None:
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 async def test_acks_hold_for_topics_too(spread: Api, acks: str) -> None:
-    """Without `all` nobody waits for the disk."""
+    """Without `all` the response does not wait for the disk."""
     answer = await spread.client.post(f"{PATH}?acks={acks}", json={"records": [{"value": 1}]})
     assert (answer.status_code, answer.json()["acks"]) == ({"0": 202, "1": 201}[acks], acks)
 
@@ -81,11 +81,11 @@ async def test_conditions_are_about_one_partition(spread: Api, header: str) -> N
 
 
 async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
-    """A part whose flush fails is told with its records; the others are on disk."""
+    """A part whose flush fails is reported with its records; the others are on disk."""
     log = patient.log("spread", 0)
     records = [{"key": f"k{n}", "value": n} for n in range(20)]
     await patient.client.post(PATH, json={"records": records})  # all partitions are written to
-    patient.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+    patient.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens
     posting = asyncio.create_task(patient.client.post(PATH, json={"records": records}))
     while not posting.done():
         for other in (patient.log("spread", 1), patient.log("spread", 2)):
@@ -99,7 +99,7 @@ async def test_a_disk_that_never_confirms_fails_its_part(patient: Api) -> None:
 
 
 async def test_a_partition_that_is_not_here_fails_its_part(tmp_path: Path) -> None:
-    """Of an adopted topic some partitions may be elsewhere: their records are told so."""
+    """An adopted topic may lack partitions: their records get that error."""
     (tmp_path / "adopted-1").mkdir()
     async with running(tmp_path) as api:
         records = [{"key": f"k{n}", "value": n} for n in range(20)]

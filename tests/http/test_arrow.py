@@ -261,7 +261,7 @@ def test_no_stream_passes_its_bound(
     times: int,
     bound: int,
 ) -> None:
-    """Whatever the records: what a stream is estimated to take is no less than what it takes."""
+    """For all records: the estimate of a stream is at least its real size."""
     records = [(1, key, value, headers) for key, value, headers in rows] * times
     for codec in (Codec.NONE, Codec.ZSTD):
         batch = build_batch(records, codec=codec)

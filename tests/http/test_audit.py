@@ -1,4 +1,4 @@
-"""What is told of whom: the audit log, and no secret in any log."""
+"""The content of the audit log, and no secret in any log."""
 
 import logging
 from base64 import b64encode
@@ -17,7 +17,7 @@ MEMBERS = ("principal", "operation", "path", "status", "outcome")
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
-    """What the audit log was told."""
+    """Return the entries of the audit log."""
     lines = [vars(record) for record in caplog.records if record.name == "tidelog.audit"]
     return [tuple(line[member] for member in MEMBERS) for line in lines]
 
@@ -42,7 +42,7 @@ async def test_administrative_actions_are_told(
         async with client_of(fast(api.service)) as nobody:
             await nobody.delete("/v1/topics/events")
         await api.client.delete("/v1/topics/events")
-        await api.client.post("/v1/topics/events")  # no operation, so none is told of
+        await api.client.post("/v1/topics/events")  # not an operation, so it is not audited
     topic = "/v1/topics/events"
     assert told(caplog) == [
         ("key:ops", "flushLog", f"{topic}/partitions/0/flush", 200, "done"),
@@ -124,7 +124,7 @@ async def test_without_credentials_the_action_is_told_all_the_same(
 async def test_a_forwarded_address_is_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever sends the request could write there what they like."""
+    """Any client could send that header."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     forged = {"x-forwarded-for": "10.9.8.7", "forwarded": "for=10.9.8.7", "x-real-ip": "10.9.8.7"}
     async with running(tmp_path) as api:

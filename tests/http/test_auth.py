@@ -224,7 +224,7 @@ async def test_a_header_that_is_wrong_is_refused(guarded: Api) -> None:
 
 
 async def test_two_headers_are_one_too_many(guarded: Api) -> None:
-    """A proxy in front may have looked at the other one (Z2)."""
+    """A proxy in front may have checked only one of them (Z2)."""
     good = guarded.client.headers["authorization"]
     headers = [("authorization", "Bearer x"), ("authorization", good)]
     async with as_nobody(guarded) as client:
@@ -242,7 +242,7 @@ async def test_a_scheme_is_known_in_any_spelling(guarded: Api) -> None:
 
 
 async def test_credentials_in_the_url_are_refused(guarded: Api) -> None:
-    """A URL ends up in logs and histories, so nobody may get used to it."""
+    """URLs end up in logs and histories, so credentials must never be sent in them."""
     for query in ("access_token=x", "api_key=x", "API_KEY=x", "offset=0&access_token=x"):
         for path in ("/v1/topics", "/v1/topics/events", RECORDS, "/metrics"):
             problem = check(await guarded.client.get(f"{path}?{query}"), 400, "malformed_request")
@@ -273,18 +273,18 @@ async def test_a_revoked_key_is_refused_without_a_restart(guarded: Api) -> None:
 
 
 async def test_the_first_key_shuts_an_open_service(tmp_path: Path) -> None:
-    """Whoever makes a key means it, and need not restart what runs; the file is watched."""
+    """A running service needs no restart for the first key, because it watches the file."""
     async with running(tmp_path, api_keys_check_interval_ms=1) as api:
         await api.create()
         key = create_key(tmp_path, "root", *ADMIN)
         while (answer := await api.client.get(OFFSETS)).status_code == 200:
-            await asyncio.to_thread(int)  # a turn of the loop, for whoever watches the file
+            await asyncio.to_thread(int)  # a turn of the loop, for the watcher of the file
         check(answer, 401, "unauthenticated")
         assert (await api.client.get(OFFSETS, headers=bearer(key))).status_code == 200
 
 
 async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
-    """A service whose keys cannot be read lets nobody in, instead of everybody."""
+    """A service whose keys cannot be read must refuse all callers instead of accepting all."""
     create_key(tmp_path, "root", *ADMIN)
     (tmp_path / "tidelog-api-keys.json").write_text("{")
     service = Service(Settings(data_directory=tmp_path))
@@ -337,7 +337,7 @@ async def test_tokens_and_keys_are_taken_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_the_issuer_withdraws_ends_its_tokens(tmp_path: Path) -> None:
-    """A token that was let in before is looked at anew when the issuer's keys are others."""
+    """An accepted token is verified again when the issuer's keys change."""
     path = tmp_path / "jwks"
     path.write_bytes(jwks(jwk("P-256", "k")))
     named: dict[str, Any] = {"jwks": str(path), "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
@@ -347,14 +347,14 @@ async def test_a_key_that_the_issuer_withdraws_ends_its_tokens(tmp_path: Path) -
         assert (await api.client.get(OFFSETS)).status_code == 200
         path.write_bytes(jwks(jwk("P-256", "k", number=1)))
         while (answer := await api.client.get(OFFSETS)).status_code == 200:
-            await asyncio.to_thread(int)  # a turn of the loop, for whoever fetches the keys
+            await asyncio.to_thread(int)  # a turn of the loop, for the fetcher of the keys
         assert answer.status_code in {401, 503}
 
 
 async def test_what_is_remembered_of_callers_is_bounded(
     guarded: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the bound all are looked at anew, and let in again."""
+    """Beyond the limit all are verified again, and accepted again."""
     monkeypatch.setattr("app.security.authority.MAX_LET_IN", 1)
     for _ in range(2):
         for path in (OFFSETS, RECORDS, BATCHES):
@@ -362,7 +362,7 @@ async def test_what_is_remembered_of_callers_is_bounded(
 
 
 async def test_while_the_issuer_is_away_a_token_can_be_tried_again(tmp_path: Path) -> None:
-    """Neither let in nor refused: 503 with Retry-After, since nobody can tell (Z4)."""
+    """Neither accepted nor refused: 503 with Retry-After, because it cannot be verified (Z4)."""
     for source in (str(tmp_path / "none"), "http://127.0.0.1:1/jwks"):
         named = {"jwks": source, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
         async with running(tmp_path / "data", **named) as api:
@@ -414,7 +414,7 @@ def _certified(app: Any, subject: str) -> Any:
 
 
 async def test_the_lanes_refuse_alike(guarded: Api) -> None:
-    """Which lane a request would have taken cannot be told from its refusal."""
+    """A refusal does not reveal which way in the request took."""
     reader = (await as_key(guarded, "reader", "read:other")).headers["authorization"]
     trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     for method, path, more in (

@@ -50,10 +50,7 @@ def end_of(lines: Iterator[str]) -> dict[str, Any]:
 
 
 def test_a_tail_ends_with_its_key(served: Served) -> None:
-    """Whoever tails with a key that is revoked is told so at the next heartbeat, and cut off.
-
-    As (Z7) says.
-    """
+    """A tail whose key is revoked ends with an error at the next heartbeat. As (Z7) says."""
     headers = key_of(served, "leaked")
     with httpx.stream("GET", f"{served.url}{TAIL}", headers=headers) as answer:
         lines = answer.iter_lines()
@@ -71,7 +68,7 @@ def test_a_tail_beyond_its_quota_ends(served: Served) -> None:
 
 
 def test_a_long_poll_ends_with_its_key(served: Served) -> None:
-    """What is committed after a key was revoked is not told to whoever waits with it."""
+    """Records committed after a key was revoked are not sent to a poll with that key."""
     headers = key_of(served, "leaked")
     answers: list[httpx.Response] = []
 

@@ -105,7 +105,7 @@ BODIES_WITH_TEXT = [
 
 
 async def test_half_a_surrogate_pair_is_named(api: Api) -> None:
-    """Whatever the body is of, the escape and its place are told, not what a parser makes of it.
+    """In every body, the error names the escape and its position, not a parser's message.
 
     As (A5) says.
     """
@@ -142,7 +142,7 @@ async def test_errors_of_records_are_listed(api: Api) -> None:
 
 
 async def test_no_more_than_a_hundred_errors_are_listed(api: Api) -> None:
-    """Thousands of wrong records, fields or parameters are told by the first hundred (E4)."""
+    """For thousands of wrong records, fields or parameters, the first hundred are listed (E4)."""
     async with harmless(api):
         answer = await api.client.post(RECORDS, json={"records": [{"key": 1}] * 5_000})
         assert len(check(answer, 422, "invalid_record")["errors"]) == 100

@@ -1,4 +1,4 @@
-"""Behind a real nginx with `deploy/nginx-cache.conf`: conditions, streams, and HTTP/2 in front."""
+"""A real nginx with `deploy/nginx-cache.conf` in front: conditions, streams, and HTTP/2."""
 
 import json
 import re

@@ -92,7 +92,7 @@ async def put(api: Api, group: str, offset: int) -> httpx.Response:
 
 
 async def test_the_last_commit_of_each_group_is_found(tmp_path: Path) -> None:
-    """Later ones replace earlier ones, expired ones are gone, other records are no cursors."""
+    """Later ones replace earlier ones, expired ones are dropped, other records are not cursors."""
     membership = (START_MS, b"\x00\x02\x00\x01g", b"\x00\x03whatever", ())
     old = (START_MS, b"\x00\x00" + encode_key(CursorKey("old", "events", 0))[2:], None, ())
     v1 = b"\x00\x01" + (8).to_bytes(8, "big") + b"\x00\x00" + TIME + TIME
@@ -116,7 +116,7 @@ async def test_the_last_commit_of_each_group_is_found(tmp_path: Path) -> None:
 async def test_what_is_no_cursor_is_left_out_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One record that nobody can read costs its own group, and says where it is."""
+    """One unreadable record only affects its own group, and its place is logged."""
     strange = (START_MS, encode_key(CursorKey("odd", "events", 0)), b"\x00\x09", ())
     path = broker_directory(tmp_path, {0: [build_batch([strange, commit("a", 1)])]})
     async with running(path) as api:
@@ -175,7 +175,7 @@ async def test_a_group_whose_partition_is_on_another_broker_is_kept_in_one_that_
 async def test_damage_costs_the_groups_that_lie_in_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are an error, never empty: a reader that finds nothing would begin anew."""
+    """They are an error, never empty: a reader without a stored offset would start again."""
     path = broker_directory(
         tmp_path, {0: [build_batch([commit("b", 1)])], 1: [build_batch([commit("a", 1)])]}
     )

@@ -222,7 +222,7 @@ class CountingDisk(ForgetfulDisk):
 
 
 async def test_a_304_costs_no_read_of_the_data() -> None:
-    """What the client has is told from the URL and the tag alone (R11)."""
+    """The response depends only on the URL and the tag (R11)."""
     disk = CountingDisk()
     fs: FileSystem = disk
     async with open_service(DATA, fs=fs) as service, client_of(slow(service)) as client:
@@ -295,7 +295,7 @@ async def test_a_head_is_allowed_where_a_get_is(api: Api) -> None:
 
 
 async def test_a_head_of_what_would_not_end_ends(api: Api) -> None:
-    """Whoever makes the body is told that the client is gone, once the head is out (C3)."""
+    """The producer of the body is cancelled once the head is sent (C3)."""
 
     async def endless(_scope: Scope, receive: Receive, send: Send) -> None:
         assert (await receive())["type"] == "http.request"

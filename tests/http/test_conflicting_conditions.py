@@ -60,7 +60,10 @@ async def test_what_must_and_must_not_be_there_is_never_stored(api: Api) -> None
 
 
 async def test_a_condition_and_a_range_are_judged_in_the_order_of_http(api: Api) -> None:
-    """Who has the whole is told so whatever range is asked for; a range of another is no part."""
+    """If the client has the whole, it gets 304 for any range.
+
+    A range of another version is not sent.
+    """
     await api.append("first", "second")
     log_id = api.log().reader.log_id
     path = RECORDS.replace("/records", f"/batches?offset=0&end_offset=1&log_id={log_id}")

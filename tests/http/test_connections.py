@@ -43,7 +43,7 @@ def end_of(wire: socket.socket) -> bytes:
 
 @contextmanager
 def served_over_tls(directory: Path, **settings: Any) -> Iterator[tuple[Served, ssl.SSLContext]]:
-    """A service behind TLS that nobody is connected to, and what its clients trust."""
+    """A TLS service without connected clients, and the CA that its clients trust."""
     authority = Authority(directory)
     server = authority.vouch("server")
     trusted = ssl.create_default_context(cafile=str(authority.path))
@@ -54,7 +54,7 @@ def served_over_tls(directory: Path, **settings: Any) -> Iterator[tuple[Served, 
 
 
 def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
-    """Beyond its share it is told 503 and closed; another address is served."""
+    """Beyond its share it gets 503 and is closed; another address is served."""
     with serving(tmp_path, **LIMITS) as served, ExitStack() as silent:
         held = served.service.admission.connections_pool
         until(lambda: not held.held)
@@ -122,7 +122,7 @@ def test_the_last_files_are_not_for_connections() -> None:
 
 
 def test_a_flood_of_connections_leaves_files_to_logs_and_keys(tmp_path: Path) -> None:
-    """While nobody else can connect, a key can be revoked, and a log begins its next segment."""
+    """While new connections are refused, a key can be revoked and a log can roll."""
     keys = {name: bearer(create_key(tmp_path, name, *ALL)) for name in ("root", "leaked")}
     with serving_process(tmp_path, api_keys_check_interval_ms=50) as process, ExitStack() as stack:
         clients = {

@@ -36,7 +36,7 @@ def preflight(origin: dict[str, str], method: str, *headers: str) -> dict[str, s
 
 
 async def test_no_page_may_call_unless_it_is_listed(tmp_path: Path) -> None:
-    """Without the setting no answer has a header for browsers, and OPTIONS is no method (Z8)."""
+    """Without the setting no response has CORS headers, and OPTIONS is 405 (Z8)."""
     async with open_service(tmp_path) as service, client_of(compose(service)) as client:
         await client.put(SLOW, json={})
         for path in (OFFSETS, SLOW):

@@ -99,7 +99,7 @@ ENDINGS = pytest.mark.parametrize("end", [by_revoking, by_narrowing, by_damage])
 
 @ENDINGS
 def test_a_silent_stream_ends_with_its_key(served: Served, end: Callable[[Served], None]) -> None:
-    """Nobody waits for its next line: the answer says how far it got (Z7)."""
+    """Even if no line is due: the response says how far it got (Z7)."""
     headers = known_key(served, "leaked")
     with asked(served, f"POST {RECORDS}?stream=true", headers, NDJSON) as wire:
         wire.sendall(CHUNK)
@@ -223,7 +223,7 @@ def test_a_token_ends_what_it_began_when_its_key_is_withdrawn(tmp_path: Path) ->
 
 @pytest.mark.parametrize("path", [RECORDS, SLOW_RECORDS], ids=["hot", "fastapi"])
 def test_a_body_that_comes_after_its_key_has_ended_is_refused(served: Served, path: str) -> None:
-    """Whoever sends only the head in time has appended nothing."""
+    """If only the head is sent in time, nothing is appended."""
     key = known_key(served, "leaked")
     headers = key | {"content-type": "application/json"}
     for _ in range(2):  # from the second on the path is known, and hot

@@ -1,6 +1,6 @@
-"""What a connection leaves behind when it ends: nothing that waits for Python to look for circles.
+"""What a closed connection leaves: nothing that needs Python's cyclic garbage collector.
 
-The service lets it look seldom, so a circle for each connection would be memory that grows.
+The service runs it rarely, so a reference cycle per connection would let memory grow.
 """
 
 import gc
@@ -50,7 +50,7 @@ async def make_topic(service: Service) -> None:
 
 @pytest.fixture
 def nobody_looks() -> Iterator[None]:
-    """No circle is found by anybody meanwhile."""
+    """The garbage collector does not run meanwhile."""
     gc.collect()
     gc.disable()
     try:

@@ -12,7 +12,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def test_a_plain_object_is_answered_with_the_body_of_an_append(api: Api) -> None:
-    """Everybody's first body is the event itself."""
+    """Most clients first send the event itself as the body."""
     answer = await api.client.post(RECORDS, json={"user": 1, "page": "/"})
     assert answer.status_code == 422
     assert 'send {"records": [{"value": …}]}' in answer.json()["detail"]

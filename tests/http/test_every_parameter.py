@@ -144,7 +144,7 @@ async def test_a_number_has_one_spelling_everywhere(api: Api, text: str) -> None
         is_for_proxies = "kafka-rest-v2" in place.operation["tags"]
         where = (place.operation["operationId"], place.name, answer.text)
         if place.parameter["in"] == "path" and is_for_proxies:
-            assert answer.status_code == 404, where  # what is no number is no partition
+            assert answer.status_code == 404, where  # not a number, so not a partition
             is_digits = re.fullmatch("-?[0-9]+", text) is not None
             assert answer.json()["error_code"] == (40402 if is_digits else 404), where
         else:
@@ -156,7 +156,7 @@ async def test_a_number_has_one_spelling_everywhere(api: Api, text: str) -> None
 
 
 async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -> None:
-    """Whoever deletes with `?dry_run` does not mean it: 400, and nothing is done (E3)."""
+    """`?dry_rum` must not delete anything: 400, and nothing is done (E3)."""
     for path, operations in json.loads(document_text())["paths"].items():
         if not path.startswith("/v1/") or "{token}" in path:
             continue  # without a valid token a request is told nothing else
@@ -199,7 +199,7 @@ async def test_a_boolean_has_two_spellings_everywhere(api: Api, text: str) -> No
     ],
 )
 async def test_true_is_no_number(api: Api, path: str, body: dict[str, Any]) -> None:
-    """Of a truth value nobody makes an offset: 422, and nothing goes."""
+    """A boolean is not accepted as an offset: 422, and nothing is deleted."""
     await api.append("first", "second")
     before = api.log().watermarks
     tag = (await api.client.get(OFFSETS)).headers["etag"]

@@ -256,7 +256,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
         found = real(*arguments, **options)
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # no notification: the committer did not do it
         return found
 
     monkeypatch.setattr(log.reader, "read", read_then_commit)
@@ -293,7 +293,7 @@ async def test_a_topic_deleted_while_its_reader_waits_is_told(api: Api) -> None:
 
 
 async def test_a_long_poll_on_a_deleted_topic_is_told_as_well(api: Api) -> None:
-    """ReadRecords that waits says what the next request would be told."""
+    """ReadRecords that waits fails as the next request would."""
     waiting = asyncio.create_task(api.client.get(f"{path(0)}/records?max_wait_ms=60000"))
     await quiet(api)
     await api.client.delete("/v1/topics/events")
@@ -315,7 +315,7 @@ async def test_a_client_that_goes_is_not_waited_for(api: Api) -> None:
 
 
 def gone_while_waiting(api: Api) -> Any:
-    """The service behind a client that hangs up once its request waits."""
+    """The service after a client hangs up once its request waits."""
     app = fast(api.service)
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
@@ -409,7 +409,7 @@ async def test_many_partitions_are_looked_at_on_a_worker(api: Api) -> None:
 
 
 async def test_who_may_not_read_a_topic_is_told_for_that_topic(tmp_path: Path) -> None:
-    """A key for one topic reads that one; of others it is not even told whether they exist."""
+    """A key for one topic reads that one; for others it does not even learn whether they exist."""
     root = bearer(create_key(tmp_path, "root", "admin:*", "append:*", "read:*"))
     reader = bearer(create_key(tmp_path, "reader", "read:open"))
     async with running(tmp_path) as api:

@@ -261,7 +261,7 @@ async def test_listed_names_are_accepted(tmp_path: Path) -> None:
 
 
 async def test_with_credentials_names_are_checked_only_if_some_are_listed(tmp_path: Path) -> None:
-    """A page under a foreign name has no credentials; whoever lists names wants them checked."""
+    """A page under a foreign name has no credentials; if names are listed, they are checked."""
     key = bearer(create_key(tmp_path, "root", *ALL))
     for allowed_hosts, status in (((), 404), (("log.example",), 421)):
         async with open_service(tmp_path, allowed_hosts=allowed_hosts) as service:
@@ -300,7 +300,7 @@ async def test_many_names_fill_no_memory(service: Service, monkeypatch: pytest.M
 
 
 async def test_a_long_name_fills_no_memory(tmp_path: Path) -> None:
-    """With credentials every `Host` is accepted; one that is no name is not remembered."""
+    """With credentials every `Host` is accepted; an invalid one is not remembered."""
     create_key(tmp_path, "root", *ALL)
     async with open_service(tmp_path) as service:
         names = [b"log.example:8080", b"x" * 261]
@@ -310,7 +310,7 @@ async def test_a_long_name_fills_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["http://log.example", "log.example:8080", "", "a b", "*/"])
 def test_an_allowed_host_is_a_name(tmp_path: Path, wrong: str) -> None:
-    """What could never match is told at the start."""
+    """A name that can never match is reported at startup."""
     settings = Settings(data_directory=tmp_path, allowed_hosts=(wrong,))
     with pytest.raises(InvalidConfig):
         Sites(settings, Service(Settings(data_directory=tmp_path)).security)

@@ -31,7 +31,7 @@ async def connected(service: Service) -> Connection:
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("trailer", [b"expected-offset: 9", b"content-digest: sha-256=:AAAA:"])
 async def test_a_trailer_is_no_header(service: Service, trailer: bytes, pieces: int) -> None:
-    """What comes behind a body says nothing about it, whether or not they come together."""
+    """A field after the body does not describe it, whether or not both arrive together."""
     connection = await connected(service)
     rest = LAST_CHUNK + trailer + b"\r\n\r\n"
     if pieces == 1:
@@ -45,7 +45,7 @@ async def test_a_trailer_is_no_header(service: Service, trailer: bytes, pieces: 
 
 @pytest.mark.parametrize("flood", [b"x: %b\r\n", b"%b"], ids=["many", "one"])
 async def test_trailers_have_a_bound(service: Service, flood: bytes) -> None:
-    """Behind a body no more comes than in front of it: 400, nothing is written, it is over."""
+    """Trailers have the limit of the headers: 400, nothing is written, the connection is closed."""
     connection = await connected(service)
     connection.send(CHUNKED + LAST_CHUNK + (b"x: " if flood == b"%b" else b""))
     for _ in range(service.settings.max_header_bytes // 1_000 + 2):
@@ -151,7 +151,7 @@ async def test_a_client_of_http_1_0_is_not_told_to_continue(
 
 
 async def test_blanks_around_a_header_are_not_of_its_value(service: Service) -> None:
-    """`If-None-Match: *` creates only, whatever stands behind the star."""
+    """`If-None-Match: *` only creates, even with white space after the star."""
     connection = await connected(service)
     connection.send(request("PUT", "/v1/topics/events", b"{}", {"if-none-match": " *\t "}))
     assert (await connection.answer()).status == 412

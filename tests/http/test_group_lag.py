@@ -98,7 +98,7 @@ async def test_removed_records_do_not_count(api: Api) -> None:
 
 
 async def test_a_record_of_the_future_or_without_a_time_has_no_age(api: Api) -> None:
-    """The age is never negative; -1 is no time."""
+    """The age is never negative; -1 means no timestamp."""
     await send(api, 50_000)
     await at(api, 0)
     assert await lags(api) == [0]

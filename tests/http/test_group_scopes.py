@@ -49,7 +49,7 @@ async def test_a_group_that_may_not_be_seen_is_answered_as_one_that_is_not_there
 
 
 async def test_a_group_has_no_owner(keyed: dict[str, httpx.AsyncClient]) -> None:
-    """Whoever may read a topic may move the offset that another key has stored in it."""
+    """Any key that may read a topic may change the offset that another key has stored in it."""
     url = "/v1/groups/lake/offsets/events/0"
     assert (await keyed["one"].put(url, json={"offset": 0})).status_code == 201
     moved = await keyed["two"].put(url, json={"offset": 0, "metadata": "mine"})

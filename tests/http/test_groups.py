@@ -146,7 +146,7 @@ async def test_the_first_puts_may_come_at_once(api: Api) -> None:
 
 
 async def test_a_put_outlives_the_deletion_before_it(api: Api) -> None:
-    """Sent at once, they are judged in order: deleted, then stored anew."""
+    """Sent together, they are processed in order: deleted, then stored again."""
     await put(api, 1)
     gone, stored_anew = await asyncio.gather(api.client.delete(CURSOR), put(api, 2))
     assert (gone.status_code, stored_anew.status_code) == (204, 201)
@@ -334,7 +334,7 @@ async def test_lag_is_what_is_left_to_read(api: Api) -> None:
 
 
 async def test_a_deleted_topic_takes_its_cursors_along(api: Api) -> None:
-    """A topic made anew under the name begins without them; other topics keep theirs (G7)."""
+    """A topic created again under the name has no cursors; other topics keep theirs (G7)."""
     await api.create("kept")
     await put(api, 9)
     await put(api, 0, "/v1/groups/lake/offsets/kept/0")
@@ -348,7 +348,7 @@ async def test_a_deleted_topic_takes_its_cursors_along(api: Api) -> None:
 async def test_cursors_that_a_crash_left_behind_go_before_the_name_is_used_again(
     api: Api,
 ) -> None:
-    """Whoever makes a topic never finds the cursors of one that had its name."""
+    """A new topic never has the cursors of an earlier topic of that name."""
     await put(api, 9)
     api.local.manager.delete_topic("events")  # and here the process would have died
     api.service.forget("events")
@@ -382,7 +382,7 @@ async def test_clients_do_not_reach_the_offsets_topic_by_name(api: Api) -> None:
 async def test_what_is_not_on_disk_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cursor whose flush never came is no cursor yet, though the next put is judged by it."""
+    """A cursor that was not flushed does not count, although the next put is checked against it."""
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, offsets_topic_partitions=1) as api:
         await api.create()

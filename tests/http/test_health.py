@@ -62,7 +62,7 @@ async def test_a_recovering_service_answers_503(tmp_path: Path) -> None:
 
 
 async def test_credentials_do_not_let_in_while_the_logs_are_opened(tmp_path: Path) -> None:
-    """Who is known is told to come back, as long as there is nothing to serve."""
+    """A known caller is asked to come back while the logs are opened."""
     service = Service(Settings(data_directory=tmp_path))
     with pytest.raises(Recovering, match="readyz"):
         service.admission.admit("another")
@@ -70,7 +70,7 @@ async def test_credentials_do_not_let_in_while_the_logs_are_opened(tmp_path: Pat
 
 
 async def test_a_draining_service_answers_503(api: Api) -> None:
-    """Once it stops, new requests are told to come back."""
+    """While it stops, new requests get 503."""
     api.service.drain()
     refused = await api.client.get("/v1/topics")
     assert (refused.status_code, refused.json()["code"]) == (503, "draining")
@@ -221,7 +221,7 @@ async def test_the_lifespan_opens_while_it_answers(tmp_path: Path) -> None:
 async def test_a_directory_in_use_ends_the_service(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the logs cannot be opened the reason is kept and told, and the process is to end."""
+    """If the logs cannot be opened, the reason is kept and reported, and the process ends."""
     told: list[str] = []
     async with open_service(tmp_path):
         service = Service(Settings(data_directory=tmp_path))
@@ -231,7 +231,7 @@ async def test_a_directory_in_use_ends_the_service(
     assert isinstance(service.failure, DirectoryLocked)
     (told_why,) = [one for one in caplog.records if one.name == "app.api.lifespan"]
     assert "is in use by another process" in told_why.getMessage()
-    assert not told_why.exc_info  # a stack is for what nobody expects
+    assert not told_why.exc_info  # a stack is only logged for unexpected errors
 
 
 async def test_a_refusal_while_stopping_is_no_failure(tmp_path: Path) -> None:

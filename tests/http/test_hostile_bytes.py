@@ -242,7 +242,7 @@ def test_who_still_sends_can_read_why_it_was_refused(served: Served, lane: str) 
 def test_a_head_that_does_not_end_is_given_up(
     served: Served, start: bytes, statuses: list[int]
 ) -> None:
-    """After `head_timeout_ms` it is 408; who has asked nothing is told nothing (E9)."""
+    """After `head_timeout_ms` it is 408; a connection without a request is closed silently (E9)."""
     with writing(served, 0):
         assert tell(served.url, start).statuses == statuses
 
@@ -258,7 +258,7 @@ def test_empty_lines_keep_no_connection_open(served: Served) -> None:
 
 @pytest.mark.parametrize("lane", LANES)
 def test_an_append_is_answered_before_what_is_wrong_behind_it(served: Served, lane: str) -> None:
-    """Garbage behind an append must not be taken for its answer: it was written."""
+    """An error after an append must not be mistaken for its response: it was written."""
     with writing(served, 1):
         reply = tell(served.url, head_of(lane) + LENGTH + BODY + b"GARBAGE\r\n\r\n")
         assert reply.statuses == [201, 400], reply
@@ -322,7 +322,7 @@ def test_a_wish_to_upgrade_is_passed_over(served: Served, lane: str, wish: bytes
 
 @pytest.mark.parametrize("lane", LANES)
 def test_unusual_and_right_is_served(served: Served, lane: str) -> None:
-    """Trailers, extensions of chunks, `Expect` and single bytes harm nobody."""
+    """Trailers, chunk extensions, `Expect` and single bytes do no harm."""
     extended = CHUNKED + b"19;a=b\r\n" + BODY + b"\r\n0\r\nx: y\r\n\r\n"
     with writing(served, 3):
         assert tell(served.url, head_of(lane) + LAST + extended).statuses == [201]
@@ -336,7 +336,7 @@ def test_unusual_and_right_is_served(served: Served, lane: str) -> None:
 
 
 def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
-    """Beyond `max_connections` a connection is told 503 `overloaded`, and ends (E6)."""
+    """Beyond `max_connections` a connection gets 503 `overloaded` and is closed (E6)."""
     with serving(tmp_path, max_connections=2, max_address_connections_percent=100) as served:
         others = [connect(served.url) for _ in range(2)]
         for other in others:

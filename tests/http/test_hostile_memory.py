@@ -50,7 +50,7 @@ def test_bombs_do_not_go_off(process: Process) -> None:
 
 
 def test_pipelined_requests_are_not_piled_up(process: Process) -> None:
-    """Forty clients, each with thousands of requests behind a long poll, cost what few cost."""
+    """Forty clients, each with thousands of requests after a long poll, need the memory of few."""
     wait = f"{RECORDS}?offset=latest&max_wait_ms=500"
     poll = f"GET {wait} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     before = process.peak_bytes()
@@ -83,7 +83,7 @@ def test_ten_small_batches_that_grow_are_not_decoded_all_at_once(
         wires = [stack.enter_context(connect(process.url)) for _ in range(10)]
         for wire in wires:
             wire.sendall(request)
-        statuses = {int(wire.recv(12)[9:]) for wire in wires}  # and nobody reads on
+        statuses = {int(wire.recv(12)[9:]) for wire in wires}  # and the service reads no further
         assert statuses <= {200, 413, 503}
         limits = httpx.get(f"{process.url}/v1/limits").json()["limits"]
         assert limits["max_in_flight_render_bytes"] == 96 * MIB

@@ -1,4 +1,4 @@
-"""Appends below ASGI: what a connection may do, and what it must not lose on the way."""
+"""Appends below ASGI: what a connection may do, and what it must not lose."""
 
 import asyncio
 import gzip
@@ -33,7 +33,7 @@ LOOK = request("GET", OFFSETS)
 
 
 async def connected(service: Service) -> Connection:
-    """A connection whose service knows the topic `events` and has met its paths."""
+    """A connection whose service knows the topic `events` and has cached its paths."""
     connection = Listener(service).connect()
     connection.send(request("PUT", "/v1/topics/events", b"{}"))
     assert (await connection.answer()).status == 201
@@ -52,7 +52,7 @@ async def begun(service: Service) -> Connection:
 
 
 def hold_the_disk(service: Service) -> None:
-    """Let nobody wake the flusher: what was appended waits until `release_the_disk`."""
+    """Keep the flusher from waking: appends wait until `release_the_disk`."""
     local(service).commits.attach(asyncio.get_running_loop(), lambda: None)
 
 
@@ -98,7 +98,7 @@ async def test_what_is_pipelined_is_answered_in_order(service: Service) -> None:
 
 
 async def test_nothing_overtakes_an_append_that_waits(service: Service) -> None:
-    """Behind an append that waits for the disk, the next request waits for its answer."""
+    """After an append that waits for the disk, the next request waits for its response."""
     connection = await connected(service)
     written = len(connection.written)
     hold_the_disk(service)
@@ -132,7 +132,7 @@ async def test_the_last_request_of_a_connection_is_answered_and_it_ends(
 
 
 async def test_a_server_that_stops_answers_who_waits(service: Service) -> None:
-    """An append that is under way when the server stops is answered, and then it hangs up."""
+    """A running append gets its response when the server stops, then the connection is closed."""
     connection = await connected(service)
     hold_the_disk(service)
     connection.send(APPEND)
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_body_leaves_nothing(
 
 
 async def test_a_client_that_leaves_before_the_answer_is_not_written_to(service: Service) -> None:
-    """What was appended stays; the answer is dropped, and the request counted and given back."""
+    """The append stays; its response is dropped, and the request is counted and released."""
     connection = await connected(service)
     hold_the_disk(service)
     connection.send(APPEND)
@@ -186,7 +186,7 @@ async def test_a_client_that_leaves_before_the_answer_is_not_written_to(service:
 
 
 async def test_nothing_is_begun_on_a_connection_that_closes(service: Service) -> None:
-    """What comes behind the last answer was not asked of anybody."""
+    """Requests after the last response are not executed."""
     connection = await connected(service)
     connection.wire.close()
     connection.send(APPEND)
@@ -195,7 +195,7 @@ async def test_nothing_is_begun_on_a_connection_that_closes(service: Service) ->
 
 
 async def test_who_cannot_be_half_closed_is_closed_behind_the_last_words(service: Service) -> None:
-    """Over TLS there is no half of a connection to keep."""
+    """TLS connections cannot be half closed."""
     connection = await connected(service)
     before = len(connection.wire.writes)
     connection.send(b"no HTTP at all\r\n\r\n")
@@ -216,7 +216,10 @@ async def test_a_body_that_does_not_come_is_refused(service: Service) -> None:
 
 
 async def test_a_body_for_which_there_is_no_room_is_refused(tmp_path: Path) -> None:
-    """Bytes are counted as they come; the one too many is 503, and the connection goes on."""
+    """Bytes are counted as they arrive.
+
+    Beyond the limit it is 503, and the connection continues.
+    """
     async with open_service(tmp_path, max_in_flight_bytes=len(ONE)) as service:
         connection = await connected(service)
         connection.send(request("POST", RECORDS, ONE + b"   "))
@@ -228,7 +231,7 @@ async def test_a_body_for_which_there_is_no_room_is_refused(tmp_path: Path) -> N
 
 
 async def test_a_service_that_is_full_or_stops_says_so(tmp_path: Path) -> None:
-    """Who is not let in is answered without a task; a body that is not whole is not waited for."""
+    """A refusal needs no task; an incomplete body is not waited for."""
     async with open_service(tmp_path, max_in_flight_requests=1) as service:
         connection = await begun(service)
         ticket = service.admission.admit("another")
@@ -274,7 +277,7 @@ async def test_headers_that_are_wrong_are_answered_before_the_body(service: Serv
 async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 504 names where to ask for the outcome, as on every way in (E2)."""
+    """The 504 names the URL of the outcome, as in both ways in (E2)."""
     connection = await begun(service)
     monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     monkeypatch.setattr(local(service).commits, "_timeout_seconds", 0.001)
@@ -296,7 +299,7 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
 async def test_a_compressed_batch_is_appended_by_a_worker(
     service: Service, damage: int, status: int
 ) -> None:
-    """It is not taken apart on the loop; what is wrong with it is explained all the same."""
+    """It is not decoded on the loop; faults are explained all the same."""
     connection = await connected(service)
     batch = new_batch(50, codec=Codec.ZSTD)
     batch[-1] ^= damage
@@ -367,7 +370,7 @@ async def test_a_client_that_does_not_read_is_not_written_to(service: Service) -
 
 
 async def test_a_topic_that_was_deleted_is_gone(service: Service) -> None:
-    """What the lane remembers of URLs does not outlive the topic."""
+    """The cache of URLs does not outlive the topic."""
     connection = await connected(service)
     statuses = []
     for each in (APPEND, request("DELETE", "/v1/topics/events"), APPEND):
@@ -389,7 +392,7 @@ async def test_an_access_log_has_appends_too(
 
 
 async def test_answers_carry_the_headers_of_the_server(service: Service) -> None:
-    """Date and what else the server adds, in their newest form."""
+    """Date and the server's other headers, in their present values."""
     listener = Listener(service)
     await connected(service)
     connection = listener.connect()

@@ -46,7 +46,7 @@ async def knowing(service: Service) -> Listener:
 
 
 def commit(service: Service, *values: bytes) -> None:
-    """Append a batch that is on disk when this returns; its readers are not told yet."""
+    """Append a batch that is on disk on return; its readers are not notified yet."""
     log = log_of(service)
     log.append(build_batch([(1, None, value, ()) for value in values]))
     log.durability.commit()
@@ -61,7 +61,7 @@ def values_of(body: bytes) -> list[object]:
 
 
 def is_idle(service: Service) -> bool:
-    """Whether nothing is held for anybody any more."""
+    """Whether nothing is held for any request."""
     held = service.admission
     return (held.requests, held.waiting_readers, held.answer_bytes) == (0, 0, 0) and (
         service.tail.waiting == 0
@@ -80,7 +80,7 @@ async def test_a_read_needs_no_task_and_one_write(service: Service, path: str) -
 
 
 async def test_reads_that_are_pipelined_are_answered_in_order(service: Service) -> None:
-    """Behind a read that waits, the next one waits for its answer, whichever lane has it."""
+    """After a read that waits, the next one waits for its response, in both ways in."""
     connection = (await knowing(service)).connect()
     connection.send(POLL + LOOK + request("GET", RECORDS) + LOOK)
     await turn()
@@ -159,7 +159,7 @@ async def test_a_poll_ends_empty_at_its_time(service: Service) -> None:
 
 @pytest.mark.parametrize("behind", [b"", LOOK], ids=["alone", "pipelined"])
 async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> None:
-    """Nothing is held for a client that went, even if it had asked for more behind its poll."""
+    """Nothing is held for a client that disconnected, even with more requests after its poll."""
     connection = (await knowing(service)).connect()
     connection.send(POLL + behind)
     connection.hang_up()
@@ -171,7 +171,7 @@ async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> No
 
 
 def test_who_hangs_up_is_seen_to_leave_with_a_request_behind(tmp_path: Path) -> None:
-    """A poll of a minute ends with its client, though another request waits behind it (R9)."""
+    """A poll of a minute ends with its client, although another request waits after it (R9)."""
     with serving(tmp_path) as served:
         assert httpx.put(f"{served.url}/v1/topics/events", json={}).status_code == 201
         admission = served.service.admission
@@ -183,7 +183,7 @@ def test_who_hangs_up_is_seen_to_leave_with_a_request_behind(tmp_path: Path) -> 
 
 
 async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
-    """A poll is answered with what there is, told that it was the last, and hung up on."""
+    """A poll gets what is there with `Connection: close`, and the connection is closed."""
     connection = (await knowing(service)).connect()
     connection.send(POLL)
     connection.protocol.shutdown()
@@ -209,7 +209,7 @@ async def test_a_poll_is_told_that_its_topic_went(service: Service) -> None:
 async def test_a_poll_ends_with_its_credentials(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes after they were withdrawn is not told; as long as they hold, it is."""
+    """Records committed after the credentials were withdrawn are not sent; before that they are."""
     listener = await knowing(service)
     caller = Principal("reader", Grants(EVERYTHING))
     monkeypatch.setattr(service.security, "authorize", lambda *_: caller)

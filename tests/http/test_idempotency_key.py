@@ -202,7 +202,7 @@ async def test_readers_see_the_key(api: Api) -> None:
 
 
 async def test_a_key_is_its_callers_own(tmp_path: Path) -> None:
-    """Nobody gets the answer that somebody else was given under the same key."""
+    """A client never gets the response to another client's request with the same key."""
     tokens = [bearer(create_key(tmp_path, name, "append:*", "admin:*")) for name in ("a", "b")]
     async with running(tmp_path) as api:
         for token, status in zip(tokens * 2, (201, 201, 200, 200), strict=True):
@@ -222,7 +222,7 @@ async def test_what_cannot_be_a_key_is_malformed(api: Api, key: str) -> None:
 
 
 async def test_after_an_error_that_wrote_nothing_the_key_is_free(api: Api) -> None:
-    """A request that was refused can be mended and sent again under its key."""
+    """A refused request can be corrected and sent again under its key."""
     for body in (b"{", b'{"value":1,"x":2}'):
         assert (await post(api, body=body)).status_code in {400, 422}
     late = await post(api, "/v1/topics/later/partitions/0/records")
@@ -232,12 +232,12 @@ async def test_after_an_error_that_wrote_nothing_the_key_is_free(api: Api) -> No
 
 
 async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
-    """Whoever comes while the first is at work gets its answer; one with another body is 422."""
+    """A request during the first one gets its response; with another body it is 422."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
         await post(api, key="first")  # the keys are read from the log, and its files are open
         wake = api.local.runtime.committer.wake
-        api.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+        api.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens
         requests = [asyncio.create_task(post(api)) for _ in range(3)]
         while not api.local.commits.waiting:
             await checkpoint()
@@ -254,7 +254,7 @@ async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
 
 
 async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:
-    """If the first is refused while another waits, that one is the first now: nobody is stuck."""
+    """If the first is refused while another waits, that one runs instead; none is stuck."""
     malformed = b"{" * 200_000  # large enough to be looked at by a worker
     requests = [asyncio.create_task(post(api, body=malformed)) for _ in range(3)]
     answers = [await asyncio.wait_for(request, 30) for request in requests]
@@ -266,7 +266,7 @@ async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:
 async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """After 504 the repetition waits for the same append, and is answered when it is on disk.
+    """After 504 the retry waits for the same append, and gets its response when it is on disk.
 
     As (I3) says.
     """
@@ -280,7 +280,7 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
         await post(api, key="first")  # the keys are read from the log, and its files are open
         api.log().durability.commit()
         wake = local(service).runtime.committer.wake
-        local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # nobody flushes
+        local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens
         for _ in range(2):
             unknown = await post(api, path)
             assert (unknown.status_code, unknown.json()["side_effects"]) == (504, "unknown")

@@ -134,7 +134,7 @@ async def test_a_compressed_body_is_stored_decoded(api: Api) -> None:
 
 
 async def test_a_topic_is_never_created(api: Api) -> None:
-    """A sender with a wrong URL is told how to create the topic."""
+    """A sender with a wrong URL gets the request that creates the topic."""
     answer = await api.client.post("/v1/topics/other/ingest", content=b"x")
     assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
     assert (await api.client.get("/v1/topics/other/ingest")).status_code == 404

@@ -115,14 +115,17 @@ def test_spans_are_sent_where_the_environment_says(
 
 
 def test_tracing_without_the_extra_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets it and lacks the package is told what to install."""
+    """If it is configured without the package, the error names what to install."""
     monkeypatch.setattr(tracing, "find_spec", lambda _: None)
     with pytest.raises(InvalidConfig, match=r"tidelog\[otel\]"):
         Tracing.from_environment()
 
 
 def test_nothing_of_opentelemetry_is_loaded_by_default() -> None:
-    """Neither SDK nor exporter, for whoever does not ask; FastAPI itself loads the interface."""
+    """Neither SDK nor exporter is loaded unless configured.
+
+    FastAPI itself loads the API package.
+    """
     check = "import sys, app.server; sys.exit('opentelemetry.sdk' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
 

@@ -36,7 +36,7 @@ async def produce(
 
 
 def refusal(answer: httpx.Response) -> tuple[int, int]:
-    """The status and the code of an error that is told as the proxies do."""
+    """The status and code of an error in the proxies' format."""
     assert answer.headers["content-type"] == V2.decode()
     body = answer.json()
     assert body.keys() == {"error_code", "message"}
@@ -300,7 +300,7 @@ async def test_limits_are_those_of_the_native_interface(tmp_path: Path) -> None:
 
 
 async def test_a_service_that_is_not_ready_says_so_in_their_words(tmp_path: Path) -> None:
-    """503 with Retry-After, as everywhere, told as the proxies tell errors."""
+    """503 with Retry-After, as everywhere, in the proxies' error format."""
     service = Service(Settings(data_directory=tmp_path))
     async with client_of(fast(service)) as client:
         answer = await client.get("/topics")

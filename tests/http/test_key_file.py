@@ -39,7 +39,7 @@ async def test_a_damaged_file_of_keys_lets_nobody_in(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_file_of_keys_closes_an_open_service(tmp_path: Path) -> None:
-    """Somebody wanted credentials to be asked for: until it is known which, nobody is let in."""
+    """The operator wanted credentials: until the keys can be read, all requests are refused."""
     async with running(tmp_path) as api:
         await api.create()
         (tmp_path / "tidelog-api-keys.json").write_text("{")
@@ -69,7 +69,7 @@ async def test_a_file_of_keys_that_cannot_be_opened_lets_nobody_in_for_long(
 
 
 async def test_an_open_service_stays_open_if_there_may_be_no_keys(tmp_path: Path) -> None:
-    """Where no file of keys has been seen, one that cannot be opened is no reason to close."""
+    """If no file of keys has been seen, one that cannot be opened does not close the service."""
     clock = ManualClock()
     path = tmp_path / "tidelog-api-keys.json"
     async with running(tmp_path, clock=clock) as api:

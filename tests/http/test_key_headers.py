@@ -93,7 +93,7 @@ async def test_a_basic_that_cannot_be_read_is_malformed(guarded: tuple[Api, str]
 
 
 async def test_two_credentials_are_malformed(guarded: tuple[Api, str]) -> None:
-    """A proxy in front may have checked the other one, even if both are valid (Z2)."""
+    """A proxy in front may have checked only one of them, even if both are valid (Z2)."""
     api, key = guarded
     for path in PATHS:
         for headers in (

@@ -177,7 +177,7 @@ async def test_lines_that_parsers_read_differently_are_no_known_head(
 
 
 async def test_a_body_nobody_wants_is_no_request(service: Service) -> None:
-    """What comes behind a head that was refused is its body, though it reads as an append."""
+    """What follows a refused head is its body, even if it looks like an append."""
     connection = await learned(service)
     head = request("POST", f"{RECORDS}?acks=1", b"", {"content-type": "text/plain"})
     length = len(append_of(11))
@@ -192,7 +192,7 @@ async def test_a_body_nobody_wants_is_no_request(service: Service) -> None:
 
 
 async def test_the_rest_of_a_head_is_no_request(service: Service) -> None:
-    """Behind the beginning of a header an append is the header's value, and no append."""
+    """After the beginning of a header line, an append is part of the header's value."""
     connection = await learned(service)
     connection.send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-odd: ")
     connection.send(append_of(11))
@@ -221,7 +221,7 @@ async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service)
 async def test_what_is_remembered_of_heads_is_bounded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit the memory begins anew."""
+    """Beyond the limit the cache is cleared."""
     monkeypatch.setattr(hot_lane, "MAX_CACHED_HEADS", 1)
     connection = await learned(service)
     parser = counted(connection)
@@ -261,7 +261,7 @@ async def test_one_timer_watches_an_idle_connection(service: Service) -> None:
 
 
 async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
-    """The time of an idle connection begins anew with the answer."""
+    """The idle timeout of a connection starts again with the response."""
     connection = await learned(service)
     protocol = connection.protocol
     protocol.timeout_keep_alive = 0

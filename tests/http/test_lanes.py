@@ -262,7 +262,7 @@ def told(line: logging.LogRecord) -> tuple[object, ...]:
 
 
 async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> None:
-    """Tags and 304 of one service agree, whoever answers."""
+    """Tags and 304 of one service are the same in both ways in."""
     async with open_service(tmp_path) as service, both(service) as (quick, thorough):
         await quick.put("/v1/topics/events", json={})
         location = (await quick.post(RECORDS, content=ONE, headers=JSON)).headers["location"]

@@ -84,7 +84,7 @@ async def test_a_full_connection_is_left_to_asgi(service: Service) -> None:
 
 
 async def test_a_large_answer_may_be_the_last(service: Service) -> None:
-    """A server that stops meanwhile says so in the head, and hangs up behind the body."""
+    """A stopping server says so in the head, and closes after the body."""
     connection = (await knowing(service)).connect()
     commit_large(service)
     connection.send(request("GET", f"{RECORDS}?max_bytes=4000000"))

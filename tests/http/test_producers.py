@@ -95,7 +95,7 @@ async def test_what_is_not_on_disk_yet_is_written(api: Api) -> None:
 
 
 async def test_an_unknown_producer_is_not_found(api: Api) -> None:
-    """404 with its own code, for outcomes and for transactions, whoever else is known."""
+    """404 with its own code, for outcomes and transactions, even if others are known."""
     await begin(api)
     asked = await api.client.get(f"{LOG}/producers/5/appends/0")
     assert (asked.status_code, asked.json()["code"]) == (404, "producer_not_found")
@@ -114,7 +114,7 @@ async def test_an_unknown_outcome_names_where_to_ask(
     async with running(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as api:
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
-        # nobody wakes the flusher: a disk that never confirms
+        # the flusher is never woken: a disk that never confirms
         api.local.commits.attach(asyncio.get_running_loop(), lambda: None)
         record = {"records": [{"value": 1}]}
         asked = await api.client.post(RECORDS, json=record, headers=identity(5, 0))

@@ -25,7 +25,7 @@ ALL = ("read:*", "append:*", "admin:*")
 
 
 def refused(answer: httpx.Response, seconds: int, limit: str) -> None:
-    """Look at the refusal of somebody who has used too much."""
+    """Check the refusal of a client that has used up its quota."""
     assert answer.status_code == 429, answer.text
     problem = answer.json()
     assert (problem["code"], problem["retryable"]) == ("quota_exceeded", True)
@@ -70,7 +70,7 @@ async def test_bytes_that_go_out_are_counted(tmp_path: Path, lane: object) -> No
             answer = await client.get(RECORDS)
             seconds = -(-(len(answer.content) - 1_000) // 1_000)
             refused(await client.get(RECORDS), seconds, "quota_bytes_out_per_second")
-            await filled(api, 10)  # whoever may not read may still append
+            await filled(api, 10)  # append without read is allowed
             clock.advance(seconds * 1_000)
             assert (await client.get(RECORDS)).status_code == 200
 
@@ -96,7 +96,7 @@ async def test_requests_are_counted_for_each_principal(tmp_path: Path) -> None:
 
 
 async def test_without_credentials_all_clients_share_a_quota(tmp_path: Path) -> None:
-    """Nobody is known, so nobody has a quota of their own."""
+    """Without credentials there are no principals, so no quota per principal."""
     async with (
         running(tmp_path, clock=ManualClock(), quota_requests_per_second=2) as api,
         client_of(fast(api.service)) as another,

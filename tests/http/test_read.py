@@ -167,7 +167,7 @@ async def test_an_offset_that_is_not_there_yet_is_416(api: Api) -> None:
 
 
 async def test_control_batches_are_passed_over(api: Api) -> None:
-    """A marker is no record; next_offset goes past it."""
+    """A marker is not returned; next_offset advances past it."""
     batch = build_batch(
         [(1, None, b"1", ())],
         base_sequence=0,
@@ -247,7 +247,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
         found = real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # no notification: the committer did not do it
         return found
 
     monkeypatch.setattr(log.reader, "read", read_then_commit)
@@ -308,7 +308,7 @@ async def test_what_can_never_change_may_be_kept_forever(api: Api) -> None:
     ],
 )
 async def test_whatever_may_change_is_never_kept(api: Api, query: str) -> None:
-    """The tail, and URLs that do not say which log they mean, are no-store and have no tag."""
+    """Responses at the end of the log, or without a log id in the URL, have no-store and no tag."""
     await api.append(0, 1, 2)
     answer = await api.client.get(f"{RECORDS}?{query}".replace("{id}", api.log().reader.log_id))
     assert answer.headers["cache-control"] == "no-store"

@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 
 async def test_the_page_runs_nothing_and_loads_nothing(api: Api) -> None:
-    """No script, no file of anybody else's, and a policy under which neither would work."""
+    """No scripts, no external files, and a policy that forbids both."""
     answer = await api.client.get("/docs")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     page = Page(answer.text)

@@ -58,7 +58,7 @@ async def test_truncation_needs_the_present_end(api: Api) -> None:
 
 
 async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
-    """Amid a batch it is refused, with the offsets that are possible; nothing is cut (M7)."""
+    """Inside a batch it is refused, with the possible offsets; nothing is cut (M7)."""
     await api.append(1)
     await api.append(2, 3, 4)
     await api.append(5)
@@ -81,7 +81,7 @@ async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
 
 
 async def test_a_log_whose_start_is_amid_a_batch_is_not_made_to_start_below(api: Api) -> None:
-    """The offsets told are those that are left: what was deleted is not given out again."""
+    """The offsets in the error are those that are left: deleted offsets are not assigned again."""
     await api.append(1, 2, 3, 4)
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
     amid = await api.client.post(
@@ -112,7 +112,7 @@ async def test_a_batch_that_compaction_emptied_can_be_cut_anywhere(api: Api) -> 
 
 
 async def test_damage_is_cut_off_wherever_it_is_asked_for(tmp_path: Path) -> None:
-    """A batch that nobody can read is no reason to keep what lies in it."""
+    """An unreadable batch does not prevent the cut."""
     async with running(tmp_path) as api:
         await api.create()
         await api.append(1, 2, 3)
@@ -136,7 +136,7 @@ async def test_truncation_beyond_the_end_is_refused(api: Api) -> None:
 
 
 async def test_who_waits_for_the_disk_is_answered_before_a_truncation(tmp_path: Path) -> None:
-    """An append that the truncation takes away was on disk first, and its client is told so."""
+    """An append that the truncation removes was on disk first, and its client gets success."""
     async with running(tmp_path, commit_interval_ms=600_000, commit_timeout_ms=2_000) as api:
         await api.create()
         await api.client.post(f"{RECORDS}?acks=1", json={"records": [{"value": 1}]})

@@ -75,7 +75,7 @@ async def test_a_partition_takes_no_append_beyond_its_segments(tmp_path: Path) -
 
 
 async def test_all_partitions_together_have_limits(tmp_path: Path) -> None:
-    """Whoever makes partitions gets no more segments and producer ids for it: 503 names them."""
+    """More partitions do not give more segments or producer ids: 503 names the limits."""
     limits = {"max_sealed_segments": 1, "max_producers": 2}
     async with running(tmp_path, **limits) as api:
         assert (await api.client.get("/v1/limits")).json()["limits"].items() >= limits.items()

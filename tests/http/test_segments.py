@@ -197,7 +197,7 @@ async def test_a_download_is_resumed_only_on_the_same_file(api: Api) -> None:
 
 
 async def test_compaction_changes_the_tag(api: Api) -> None:
-    """The same name with other bytes has another tag, and the old one is no 304 (D5)."""
+    """The same name with other bytes has another tag, and the old one gets no 304 (D5)."""
     await api.create("kept", cleanup_policy="compact")
     path = "/v1/topics/kept/partitions/0"
     for _ in range(3):
@@ -298,7 +298,7 @@ async def test_a_download_holds_one_piece_at_a_time(tmp_path: Path) -> None:
             held.append(service.admission.answer_bytes)
             if len(held) == 5:
                 gone.set()
-                for _ in range(3):  # of the loop, until whoever watches has seen it
+                for _ in range(3):  # turns of the loop, until the watcher has seen it
                     await checkpoint()
 
         scope = {

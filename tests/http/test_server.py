@@ -1,4 +1,4 @@
-"""The service behind its real HTTP server, over sockets."""
+"""The service with its real HTTP server, over sockets."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ def test_an_answer_travels_whole(served: Served) -> None:
 
 
 def test_a_poller_that_hangs_up_is_forgotten(served: Served) -> None:
-    """A long poll ends with its client: nobody waits for somebody who left."""
+    """A long poll ends when its client disconnects."""
     address = served.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1]))) as connection:
         query = "offset=latest&max_wait_ms=60000"
@@ -118,7 +118,7 @@ def problem_of(answer: bytes) -> dict[str, object]:
 
 
 def test_what_is_no_http_is_explained_as_every_other_error(tmp_path: Path) -> None:
-    """Bytes that are no request get a problem document, and the service goes on (E1)."""
+    """Bytes that are not a request get a problem document, and the service continues (E1)."""
     with serving(tmp_path) as served:
         problem = problem_of(exchange(served.url, b"HELLO\r\n\r\n"))
         assert (problem["code"], problem["retryable"]) == ("malformed_request", False)
@@ -132,7 +132,7 @@ def test_a_head_has_a_bound(tmp_path: Path) -> None:
         problem = problem_of(exchange(served.url, endless))
         assert "max_header_bytes (10000)" in str(problem["detail"])
         usual = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: " + b"a" * 3_000
-        for before in (b"", b"\r\n"):  # a line before the request is no head yet
+        for before in (b"", b"\r\n"):  # a line before the request is not yet a head
             assert b"200 OK" in exchange(served.url, before + usual + b"\r\n\r\n")
 
 

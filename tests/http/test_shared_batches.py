@@ -1,4 +1,4 @@
-"""Requests that come in the same turn of the event loop, and what each of their clients is told."""
+"""Requests of the same turn of the event loop, and the response of each client."""
 
 import json
 from random import Random

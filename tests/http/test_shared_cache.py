@@ -28,7 +28,7 @@ def cached(origin: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[httpx.Client]:
-    """A topic of one partition behind a cache."""
+    """A topic of one partition with a cache in front."""
     with (
         serving(tmp_path, cache_visibility="public", allowed_hosts=[NAME]) as served,
         cached(served.url) as client,

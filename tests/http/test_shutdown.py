@@ -1,4 +1,4 @@
-"""A stop: whoever waits is told, what was begun is ended, nobody holds the process."""
+"""A stop: waiting requests get a response, running ones end, nothing delays the exit."""
 
 import json
 import signal

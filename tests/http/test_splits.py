@@ -211,7 +211,7 @@ async def test_a_log_start_that_moves_while_it_is_planned_is_followed(
 
 
 async def test_a_committed_plan_ends_where_its_reader_does(api: Api) -> None:
-    """`latest` of read_committed is the last stable offset; nothing behind it is planned (B5)."""
+    """`latest` of read_committed is the last stable offset; nothing above it is planned (B5)."""
     await api.append(1, 2)
     batch = new_batch(3, is_transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
     await api.client.post(BATCHES, content=bytes(batch), headers=RAW)

@@ -40,7 +40,7 @@ async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
     ids=["received directly", "through the parser", "not known", "routes"],
 )
 async def test_a_stalled_body_gives_back_what_it_holds(service: Service, sent: bytes) -> None:
-    """It is told 408 with the name of the rate long before `body_timeout_ms`."""
+    """It gets 408 with the name of the rate limit long before `body_timeout_ms`."""
     connection = Listener(service).connect()
     connection.send(sent)
     reply = await connection.answer()

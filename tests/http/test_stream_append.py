@@ -107,7 +107,7 @@ async def test_only_ndjson_can_be_cut_into_parts(api: Api) -> None:
 
 
 async def test_a_wrong_line_ends_it_where_the_parts_before_are(api: Api) -> None:
-    """What was committed stays and is told, with the wrong line and its record's index (S3)."""
+    """Committed parts stay and are reported, with the wrong line and its record's index (S3)."""
     good = lines(500)
     body = good + b"\n" + b'{"value":1,"x":2}\n' + lines(500)
     answer = await send(api, pieces(body))
@@ -153,7 +153,7 @@ async def test_a_long_line_is_a_part_of_its_own(api: Api) -> None:
 
 
 async def test_parts_suit_the_topic(api: Api) -> None:
-    """Where batches must be small parts are, too; a record that is too large is told."""
+    """A topic with small batches gets small parts; a record that is too large is reported."""
     await api.create("small", max_message_bytes=300)
     path = "/v1/topics/small/partitions/0/records?stream=true"
     answer = await send(api, lines(300), path=path)

@@ -47,7 +47,7 @@ async def test_the_data_is_what_a_read_answers(api: Api) -> None:
 
 
 async def test_the_head_is_that_of_a_stream(api: Api) -> None:
-    """Nobody keeps or buffers it; it says where the log is, and how soon to come again."""
+    """It is not cached or buffered; it has the log's offsets and the delay of a reconnect."""
     await api.append(0, 1)
     async with tailing(api, "offset=1") as tail:
         head = tail.answered
@@ -164,7 +164,10 @@ async def test_what_is_made_on_a_worker_is_shared_too(tmp_path: Path) -> None:
 
 
 async def test_read_committed_waits_for_the_end_of_a_transaction(api: Api) -> None:
-    """An open transaction is not told; its end is, and an aborted one only moves the offset."""
+    """An open transaction is not sent.
+
+    A committed one is, and an aborted one only moves the offset.
+    """
     async with tailing(api, "isolation=read_committed") as tail:
         await tail.next()
         for sequence, end in enumerate((ControlType.COMMIT, ControlType.ABORT)):
@@ -289,7 +292,7 @@ async def test_a_head_alone_ends(api: Api) -> None:
 async def test_a_commit_between_look_and_wait_is_not_missed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed right after the tail looked is told without another commit."""
+    """Records committed right after the tail's read are sent without another commit."""
     log = api.log()
     real = log.reader.read
 
@@ -297,7 +300,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
         found = real(*arguments, **options)
         if not log.watermarks.log_end_offset:
             log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # nobody is told: the committer did not do it
+            log.durability.commit()  # no notification: the committer did not do it
         return found
 
     monkeypatch.setattr(log.reader, "read", read_then_commit)

@@ -1,4 +1,4 @@
-"""How tails end, and what slow clients are told: protocol rules W4 and W5."""
+"""How tails end, and what slow clients receive: protocol rules W4 and W5."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ PARTITION = f"{TOPIC}/partitions/0"
 
 
 async def test_draining_ends_tails_with_their_last_event(api: Api) -> None:
-    """Who waits is told at once, with the place to resume from."""
+    """Waiting tails end at once, with the offset to resume from."""
     await api.append(0)
     async with tailing(api) as tail:
         await quiet(api)
@@ -72,7 +72,7 @@ async def test_a_topic_that_closes_under_a_look_is_told_as_deleted(
 
 
 async def test_a_disk_that_fails_ends_a_tail(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a look meets is told as what a read would have answered."""
+    """Errors of a read end the tail with the problem that the read would return."""
 
     def failing(*_: object, **__: object) -> None:
         raise StorageOffline("the disk failed")
@@ -86,7 +86,7 @@ async def test_a_disk_that_fails_ends_a_tail(api: Api, monkeypatch: pytest.Monke
 
 
 async def test_a_truncated_log_ends_its_tails(api: Api) -> None:
-    """Records that were told may be gone: another log_id, so another tail."""
+    """Sent records may be deleted: another log_id, so another tail."""
     await api.append(0, 1)
     await api.append(2)
     async with tailing(api, "offset=latest") as tail:
@@ -111,7 +111,7 @@ async def test_a_topic_made_anew_is_another_log(api: Api) -> None:
 
 
 async def test_damage_ends_a_tail_where_it_is(tmp_path: Path) -> None:
-    """What is intact before it is told; the last event has the place of the damage."""
+    """Intact records before it are sent; the last event names the place of the damage."""
     async with running(tmp_path) as api:
         await api.create()
         for value in range(4):
@@ -131,7 +131,7 @@ async def test_damage_ends_a_tail_where_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["error", "earliest"])
 async def test_a_log_start_that_passes_a_tail_ends_it(api: Api, where: str) -> None:
-    """A reader too slow for retention is told that it missed records, or moved if it asked."""
+    """A tail too slow for retention ends with the missed offsets, or continues if requested."""
     for value in range(4):
         await api.append(value)
     query = f"offset=0&max_bytes=1&on_out_of_range={where}"
@@ -155,7 +155,10 @@ async def blocked_too_long(api: Api) -> None:
 
 
 async def test_a_client_that_takes_nothing_for_too_long_is_closed(tmp_path: Path) -> None:
-    """Once it takes something again it is told why, and where to resume; nothing is lost (W5)."""
+    """Once it receives again, it gets the reason and the offset to resume from.
+
+    Nothing is lost (W5).
+    """
     async with running(tmp_path, tail_stall_timeout_ms=200) as api:
         await api.create()
         await api.append(0)
@@ -215,7 +218,7 @@ async def test_a_server_without_a_way_to_cut_off_is_fine(tmp_path: Path) -> None
 
 
 async def test_credentials_that_end_end_their_tails(tmp_path: Path) -> None:
-    """What is committed after a key was revoked is not told to whoever had it."""
+    """Records committed after a key was revoked are not sent to its tails."""
     root = bearer(create_key(tmp_path, "root", "admin:*", "append:*", "read:*"))
     async with running(tmp_path) as api:
         api.client.headers.update(root)

@@ -54,7 +54,7 @@ def test_a_stream_comes_as_it_is_made(tmp_path: Path) -> None:
 
 
 def test_a_client_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
-    """Its connection goes and with it all that it held; whoever reads is not disturbed."""
+    """Its connection is closed and its memory freed; other readers are not disturbed."""
     with tailed(tmp_path, tail_stall_timeout_ms=1_000) as (served, client):
         address = urlsplit(served.url)
         with socket.create_connection((address.hostname, address.port or 0)) as silent:

@@ -1,4 +1,4 @@
-"""Tails that are told a commit where it is told: no task is woken, and nothing is lost by that."""
+"""Tails that are served in the commit's callback: no task is woken, and nothing is lost."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ def events_of(tail: Connection) -> list[tuple[str, dict[str, object]]]:
 
 
 def values_of(tail: Connection) -> list[object]:
-    """The values of all records that the tail was told."""
+    """The values of all records that the tail has sent."""
     told = (data["records"] for name, data in events_of(tail) if name == "records")
     return [record["value"] for records in told for record in records]  # type: ignore[attr-defined]  # of JSON
 
@@ -119,7 +119,7 @@ async def test_what_was_found_before_a_commit_is_not_told_after_it(service: Serv
 
 
 async def test_much_is_made_by_a_worker(service: Service) -> None:
-    """An event that takes long is no work for the turn of the commit."""
+    """A large event is not built in the commit's turn of the loop."""
     tails = await tails_of(service, 2)
     before = [len(tail.wire.writes) for tail in tails]
     commit(service, b'"%b"' % (b"x" * 5000))
@@ -131,7 +131,7 @@ async def test_much_is_made_by_a_worker(service: Service) -> None:
 
 
 async def test_what_shows_no_records_is_told_by_the_task(service: Service) -> None:
-    """Behind a marker of a transaction there is nothing to show, and yet the offset moves."""
+    """After a transaction marker there are no records to send, but the offset advances."""
     (tail,) = await tails_of(service)
     log = log_of(service)
     marker = build_end_marker(
@@ -146,7 +146,7 @@ async def test_what_shows_no_records_is_told_by_the_task(service: Service) -> No
 
 
 async def test_a_wake_without_news_is_looked_at_by_the_task(service: Service) -> None:
-    """Nothing is told twice, whoever wakes the tail."""
+    """Nothing is sent twice, whatever wakes the tail."""
     (tail,) = await tails_of(service)
     commit(service, b"1")
     service.tail.wake(log_of(service))
@@ -155,7 +155,7 @@ async def test_a_wake_without_news_is_looked_at_by_the_task(service: Service) ->
 
 
 async def test_a_service_that_stops_ends_its_tails(service: Service) -> None:
-    """The last event says why; it comes behind what was told."""
+    """The last event says why; it follows all records."""
     (tail,) = await tails_of(service)
     commit(service, b"1")
     service.drain()

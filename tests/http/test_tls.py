@@ -1,4 +1,4 @@
-"""The service behind TLS, and every lane of a connection without credentials."""
+"""The service with TLS, and both ways in without credentials."""
 
 import json
 import logging
@@ -85,7 +85,7 @@ def test_a_certificate_of_a_stranger_is_no_certificate(tmp_path: Path) -> None:
 
 
 def test_tls_settings_that_cannot_work_are_told(tmp_path: Path) -> None:
-    """Half a pair, files that are not there, and what is no certificate are one sentence each."""
+    """Half a pair, missing files and invalid certificates are one sentence each."""
     pair = Authority(tmp_path).vouch("server")
     other = Authority(tmp_path, "other").vouch("another")
     locked = tmp_path / "locked.key"
@@ -237,7 +237,10 @@ def test_a_renewed_certificate_counts_without_a_restart(
 def test_files_that_cannot_be_used_for_long_let_nobody_in(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client CA may be withdrawn in a file that cannot be read: after a time, nobody is in."""
+    """A client CA may be withdrawn in a file that cannot be read.
+
+    After a time, all clients are refused.
+    """
     authority = Authority(tmp_path)
     server = authority.vouch("server")
     whole = authority.path.read_bytes()
@@ -271,7 +274,7 @@ def test_files_that_cannot_be_used_for_long_let_nobody_in(
 
 
 def test_a_renewed_authority_decides_about_clients(tmp_path: Path) -> None:
-    """Whom the new one signed is let in, whom the old one signed is nobody any more."""
+    """Clients of the new CA are accepted, those of the old one refused."""
     authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
     server = authority.vouch("server")
     trusted = tmp_path / "clients.pem"
@@ -316,7 +319,7 @@ def resumed(
 def test_a_session_does_not_outlive_the_authority_of_its_certificate(
     tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that resumes is not let in with a certificate that nobody would verify today."""
+    """A resumed session is refused if its certificate would not be verified today."""
     monkeypatch.setattr("app.server.tls_clients.MAX_SESSIONS", 2)
     authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
     server = authority.vouch("server")
@@ -345,7 +348,7 @@ def test_a_session_does_not_outlive_the_authority_of_its_certificate(
 
 
 def test_the_files_of_tls_are_looked_at_again_and_again(tmp_path: Path) -> None:
-    """Nobody has to say that they changed."""
+    """The service detects by itself that they changed."""
     authority = Authority(tmp_path)
     server, renewed = authority.vouch("server"), authority.vouch("renewed")
     second = in_der(renewed)

@@ -1,8 +1,8 @@
-"""What happened to the log of a schedule, put in order afterwards: a model of it for each epoch.
+"""The history of a schedule's log, ordered afterwards: one model for each leader epoch.
 
-The order of appends is that of their offsets; what came before a truncation and what after it is
-told by the leader epoch that is stamped into each batch. So the models follow from the works'
-results alone, and say what any reader may have seen.
+The order of appends is that of their offsets; the leader epoch in each batch says whether it came
+before or after a truncation. So the models follow from the results alone, and say what any reader
+may have seen.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def was_read(
 
 
 def _ensure_of_a_moment(history: History, outcome: Outcome, marks: Watermarks) -> None:
-    """Whoever began before the log was moved goes on in its old files, where they ended."""
+    """A work that began before the log was moved continues in its old files, up to their end."""
     is_of_one = any(moment.marks == marks for moment in outcome.moments)
     assert is_of_one or history.moved, "offsets of no moment"
 
@@ -141,7 +141,7 @@ def _ensure_compacted(
 
 
 def _was_outside(outcome: Outcome, offset: int) -> bool:
-    """Whether a reader was told rightly that its offset is not there."""
+    """Whether a reader was correctly refused because its offset was out of range."""
     if isinstance(outcome.error, OffsetBelowLogStart):
         return any(moment.marks.log_start_offset > offset for moment in outcome.moments)
     if isinstance(outcome.error, OffsetBeyondLogEnd):

@@ -34,7 +34,7 @@ class Once:
 def each_interruption(
     steps: Steps, make: Callable[[], tuple[Callable[[], object], Callable[[], object]]]
 ) -> Iterator[Sequence[BaseException | None]]:
-    """Yield what the two works raised, for each step; `make` makes them anew for each."""
+    """Yield what the two works raised, for each step; `make` creates them for each."""
     for step in itertools.count(1):
         with engine_locks():
             turns = Turns(Once(step), steps)

@@ -1,4 +1,4 @@
-"""Schedules from seeds, and what is told of one that fails."""
+"""Schedules from seeds, and the report of a failing one."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Scene:
     # -- the end -----------------------------------------------------------------------------
 
     def start_after_close(self, random: Random) -> None:
-        """Look at what the stop has left, which nobody may lose, and start again."""
+        """Check that the stop has lost nothing, and start again."""
         machine = self.machine
         assert self.recorder.found == 0, "damage was reported where there is none"
         machine.threads.wrong.clear()  # a commit may come after the stop

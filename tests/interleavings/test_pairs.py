@@ -1,4 +1,4 @@
-"""Two threads, the first of which is interrupted at each line while the other one does its work."""
+"""Two threads: one is interrupted at each line while the second one runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_as_many_segments_stay_open_as_may_be() -> None:
 
 
 def test_a_segment_that_may_rest_no_more_stays_open() -> None:
-    """Whoever forbids it opens the files afterwards, and finds them open."""
+    """The caller of `forbid` opens the files afterwards, and they stay open."""
     segments: list[Segment] = []
 
     def make() -> Works:
@@ -146,7 +146,7 @@ def test_a_round_beside_the_end_of_a_move_works_in_one_directory() -> None:
 
 
 def test_a_rebuilt_index_is_synced_before_the_log_is_closed() -> None:
-    """Or the reader is told that the log is closed, and by no other error."""
+    """Otherwise the reader gets the error that the log is closed, and no other error."""
 
     def make() -> Works:
         filled = filled_directory()

@@ -23,7 +23,7 @@ MOST_RUNS = 6_000
 
 
 def ensure_clean(seed: int, runs: int) -> None:
-    """Play them as `make interleavings` does: in a process where nobody counts branches."""
+    """Run them as `make interleavings` does: in a process without branch coverage."""
     told = play(CHECKOUT, "--seed", str(seed), "--runs", str(runs))
     assert f"{runs:,} runs from seed {seed}: 0 failed" in told, told
 
@@ -35,7 +35,7 @@ def test_every_thread_sees_the_log_before_or_after(seed: int, runs: int) -> None
 
 
 def test_every_thread_sees_the_log_before_or_after_today() -> None:
-    """The same, in schedules that nobody has seen before."""
+    """The same, with new random schedules."""
     ensure_clean(FRESH_FROM + TODAY * FRESH_PER_DAY, FRESH_PER_DAY)
 
 

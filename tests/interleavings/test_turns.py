@@ -61,7 +61,7 @@ def test_a_lost_update_is_found(grain: Grain) -> None:
 
 
 def test_a_lock_is_respected() -> None:
-    """However often threads are interrupted, nobody else is inside."""
+    """However often threads are interrupted, no other thread is inside."""
     for seed in range(100):
         counter = Counter()
         play(Often(Random(seed)), counter.add, counter.add, counter.add)

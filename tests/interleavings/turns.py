@@ -23,7 +23,7 @@ LONGEST: Final = 400_000
 """A schedule takes some thousand steps: what takes that many has no end."""
 
 FAIR_STEPS: Final = 20_000
-"""After so many steps in one turn somebody else has one: nobody can spin for ever."""
+"""After this many steps in one turn another thread runs: no thread can spin for ever."""
 
 PATIENCE_S: Final = 120
 """A thread that takes no step for so long waits for something that is not ours to schedule."""
@@ -149,7 +149,7 @@ class Turns:
                 work()
             finally:
                 sys.settrace(None)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the schedule is told
+        except BaseException as error:  # noqa: BLE001 - any error is reported to the schedule
             mine.error = error
         mine.is_alive = False
         self._pass_on(number, None, "comes to")
@@ -205,7 +205,10 @@ class Turns:
             self._hand_over(number, chosen, _frame_of_engine(), "waits a moment at")
 
     def look(self) -> None:
-        """Call `on_turn` between two steps of the calling thread: nobody else runs meanwhile."""
+        """Call `on_turn` between two steps of the calling thread.
+
+        No other thread runs meanwhile.
+        """
         sys.settrace(None)
         self._on_turn(_here.number)
         sys.settrace(self._trace)
@@ -219,7 +222,7 @@ class Turns:
         return [number for number, thread in enumerate(self._threads) if thread.can_run]
 
     def _pass_on(self, number: int, frame: FrameType | None, why: str) -> None:
-        """Let somebody else go on, as the calling thread cannot; a deadlock ends the schedule."""
+        """Let another thread run, because the calling one cannot; a deadlock ends the schedule."""
         alive = [other for other, thread in enumerate(self._threads) if thread.is_alive]
         if not alive:
             self._finished.set()

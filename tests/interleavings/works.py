@@ -249,7 +249,7 @@ def commit_round(history: History, random: Random) -> Work | None:
 
 @planned(1)
 def close(history: History, random: Random) -> Work | None:
-    """The service stops: whoever comes later is told so."""
+    """The service stops: later works get that error."""
     """Not beside what a stop waits for, nor a look into the log, which needs its files."""
     if not all(map(history.is_first, ("close", "background", "look into"))):
         return None

@@ -1,8 +1,8 @@
-"""Clients that ask for more than a service can do, and count what they are told.
+"""Clients that demand more than a service can do, and count its responses.
 
-Each paced client sends its next request when that is due, or when the last one is answered: what is
-refused is not sent again, and demand stays what it is. Pollers, tails and numbered writers come
-again after a refusal when its `Retry-After` says.
+Each paced client sends its next request when it is due, or when the last one was answered: refused
+requests are not sent again, so that the demand stays constant. Pollers, tails and numbered writers
+retry after a refusal, when its `Retry-After` says.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Window:
 
 @dataclass
 class Tally:
-    """What all clients were told; `window` is where it is counted now."""
+    """The responses to all clients; `window` is the current counter."""
 
     window: Window = field(default_factory=Window)
     acknowledged: Counter[int] = field(default_factory=Counter)
@@ -118,7 +118,7 @@ class Tally:
     numbered: dict[str, int] = field(default_factory=Counter)
     """How many values of each numbered writer were acknowledged."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
-    """From now on the service may hang up on anybody, and nobody comes again."""
+    """From now on the service may close connections, and clients do not reconnect."""
 
 
 class Refused(Exception):
@@ -299,7 +299,7 @@ class Numbered(Client):
 
 
 class Crowd:
-    """Clients that work beside each other; the first that is told something wrong ends all."""
+    """Clients that run in parallel; the first wrong response ends all."""
 
     def __init__(self, url: str, producer_ids: Sequence[int]) -> None:
         self.tally = Tally()
@@ -340,6 +340,6 @@ class Crowd:
             task.result()
 
     async def leave(self) -> None:
-        """Return when everybody has been answered, or hung up on."""
+        """Return when every client has a response or is disconnected."""
         self.tally.is_over.set()
         await asyncio.gather(*self._tasks, *self._paced)

@@ -102,13 +102,13 @@ def sum_of(windows: list[Window]) -> Window:
 
 @dataclass
 class Life:
-    """What the parts of a service's life were like, and what its clients were told in the end."""
+    """The measurements of a service's phases, and the final responses to its clients."""
 
     tally: Tally
     able: list[Window]
     """Where it was asked for as much as it can do,"""
     asked_twice: list[Window]
-    """and where it was asked for twice as much, each right behind the other."""
+    """and the requests of the doubled demand, one right after the other."""
 
 
 async def lived(process: Process, seconds: float) -> Life:
@@ -167,7 +167,7 @@ def ensure_all_there(url: str, tally: Tally) -> None:
 
 
 def test_a_crowd_that_asks_for_too_much_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Stopped amid what it does and refuses, the service holds nothing for anybody any more."""
+    """Stopped in the middle of its work and refusals, the service holds nothing for any client."""
     with serving(tmp_path, max_in_flight_requests=4, max_waiting_readers=2, max_tails=2) as served:
         tally = asyncio.run(pressed(served))
     admission = served.service.admission

@@ -1,4 +1,4 @@
-"""A disk that takes its time: appends wait for it, nobody else does, and nothing piles up."""
+"""A slow disk: appends wait for it, other requests do not, and no queue grows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def asked(listener: Listener, sent: bytes) -> Reply:
 
 
 async def seen(listener: Listener) -> tuple[int, int]:
-    """How many records a reader sees, and how far it is told that it may see."""
+    """The number of visible records, and the reported high watermark."""
     reply = await asked(listener, READ)
     page = json.loads(reply.body)
     return len(page["records"]), page["high_watermark"]
@@ -91,7 +91,10 @@ async def test_a_slow_disk_holds_up_whoever_waits_for_it_and_refuses_what_is_too
 
 
 async def test_who_hangs_up_while_the_disk_is_slow_counts_until_it_has_synced() -> None:
-    """What was appended stays, and is shown once it is on the disk; nobody slips in before that."""
+    """The append stays, and is visible once it is on disk.
+
+    Until then it counts against the limit.
+    """
     async with slowed_down() as (service, listener, disk):
         connections = waiting(listener, service, LIMIT)
         await asyncio.to_thread(disk.wait_for_sync)

@@ -23,7 +23,7 @@ MOST_BYTES_EACH = 32 * 1024
 
 
 class Owner:
-    """A client with topics of its own; everything it was told is in `acknowledged`."""
+    """A client with its own topics; `acknowledged` holds all its responses."""
 
     def __init__(self, url: str, names: Sequence[str]) -> None:
         self._client = httpx.Client(base_url=f"{url}/v1", timeout=60)

@@ -42,7 +42,7 @@ class Log:
 
 
 def test_each_place_is_left_out_or_moved_alone(tmp_path: Path) -> None:
-    """The statement and the lock; what a sync returns is somebody's to use, so it is left."""
+    """Each statement and lock alone; a sync whose result is used is left unchanged."""
     path = tmp_path / "engine" / "log.py"
     path.parent.mkdir()
     path.write_text(SOURCE)

@@ -1,6 +1,6 @@
-"""What one request of each hot kind may cost: calls, syncs, writes, memory, copies; no time.
+"""The budgets of one request of each hot kind: calls, syncs, writes, memory, copies; no times.
 
-A budget is what the request takes today, with little room: whoever needs more has a reason for it.
+A budget is what the request needs today, with little room; raising one needs a reason.
 """
 
 import os
@@ -117,7 +117,7 @@ async def test_a_request_asks_the_system_for_so_much(name: str) -> None:
 
 
 async def peak_of(connection: Connection, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The most memory that is taken at one time for a request whose answer nobody keeps."""
+    """The most memory held at one time for a request whose response is dropped."""
     with monkeypatch.context() as patch:
         for write in ("write", "writelines"):
             patch.setattr(connection.wire, write, lambda _: None)

@@ -24,7 +24,7 @@ OURS = (*(str(Path(room.__file__ or "").parent) for room in (app, engine)), "<st
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    """An open service on a disk in memory, which looks and flushes only when it is told to."""
+    """An open service on an in-memory disk, whose watchers and flusher only run on request."""
     disk = with_data(ForgetfulDisk())
     config = {**SMALL_INDEXES, "index.interval.bytes": "100000000"}
     async with open_service(
@@ -62,7 +62,7 @@ async def calls_for(connection: Connection, pieces: list[bytes]) -> int:
             await turn()
         assert connection.written.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201"))
         counts.append(calls.count)
-    return min(counts[1:])  # the first one is new to somebody
+    return min(counts[1:])  # the first one fills caches
 
 
 ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
@@ -77,7 +77,7 @@ HOT = {
 
 @pytest.mark.parametrize("name", HOT)
 async def test_a_hot_request_is_so_many_calls(service: Service, name: str) -> None:
-    """Whoever needs more has a reason for it; whoever needs fewer lowers the bound."""
+    """Raising a bound needs a reason; lower it when a request needs fewer calls."""
     pieces, most = HOT[name]
     connection = await prepared(service)
     calls = await calls_for(connection, pieces)

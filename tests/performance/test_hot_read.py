@@ -122,7 +122,7 @@ async def test_a_raw_read_holds_its_bytes_once(
 
 
 async def test_who_waits_takes_little(service: Service) -> None:
-    """A poll that sleeps is no task: what is kept of it is its request and one timer."""
+    """A sleeping poll is not a task: only its request and one timer are kept."""
     listener = await listening(service)
     connections = [listener.connect() for _ in range(POLLS)]
     tracemalloc.start()

@@ -1,7 +1,8 @@
-"""What the event loop may ask of the disk: bounded writes to the page cache, reads of cached bytes.
+"""What the event loop may do with the disk.
 
-Everything else may wait for a device or for somebody's lock, and belongs on a worker. Each call of
-the file system is noted with its thread, so no stopwatch is needed.
+Bounded writes to the page cache, reads of cached bytes. Everything else may wait for a device or a
+lock, and must run on a worker. Each call of the file system is recorded with its thread, so no
+stopwatch is needed.
 """
 
 import inspect
@@ -176,7 +177,7 @@ LOCKED = {
 
 
 class Holder:
-    """Holds the lock of a log, as somebody does who syncs under it, until it is told to let go."""
+    """Holds the lock of a log, as a thread that syncs under it, until it is released."""
 
     def __init__(self, log: Log) -> None:
         self._has_lock = threading.Event()
@@ -195,7 +196,7 @@ class Holder:
 
 
 async def test_no_request_waits_for_a_lock_on_the_loop(service: Service) -> None:
-    """A log's lock may be held while a disk works: meanwhile everybody else is served."""
+    """A log's lock may be held while a disk works: meanwhile other requests are served."""
     connection, other = await connected(service), Listener(service).connect()
     log = log_of(service)
     for name, asked in LOCKED.items():
@@ -219,7 +220,7 @@ async def test_most_appends_need_no_worker(service: Service, fs: WatchedFileSyst
 
 
 async def test_a_304_reads_nothing_of_the_disk(service: Service, fs: WatchedFileSystem) -> None:
-    """Who has an immutable answer is told so without a look at the data, on any thread."""
+    """A client that has an immutable page gets 304 without a read of the data, on any thread."""
     connection = await connected(service)
     connection.send(HOT["many records"])
     await connection.answer()

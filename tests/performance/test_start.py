@@ -52,7 +52,7 @@ def told(*arguments: str) -> subprocess.Popen[str]:
 
 
 def loaded(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for a command to end; return what it told."""
+    """Wait for a command to end; return its output."""
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
@@ -81,7 +81,7 @@ def test_a_command_loads_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_each_route_is_built_once(tmp_path: Path) -> None:
-    """FastAPI builds those of an included router anew, at the first request that passes it."""
+    """FastAPI builds those of an included router again, at the first request that passes it."""
     api = create_api(Service(Settings(data_directory=tmp_path)))
     routes = [route for route in api.router.routes if isinstance(route, APIRoute)]
     shown = {route.operation_id for route in routes if route.include_in_schema}

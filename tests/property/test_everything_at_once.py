@@ -1,8 +1,7 @@
-"""Everybody at once on a real disk: producers, readers, and whatever takes records away.
+"""All operations at once on a real disk: producers, readers, and whatever removes records.
 
-Every value says who sent it, the how-manieth it is and whether it is committed, and carries a
-checksum. So a reader can tell from what it reads alone whether a byte is wrong, whether anything is
-missing or comes twice, and whether it sees what was aborted.
+Every value has its sender, its number, whether it is committed, and a checksum. So a reader can
+detect wrong bytes, missing or repeated records, and aborted ones by itself.
 """
 
 from __future__ import annotations
@@ -273,7 +272,7 @@ class Scene:
         crew.run()
 
     def check_end(self) -> None:
-        """Everybody can read to the end, and each key has its last value."""
+        """All readers reach the end, and each key has its last value."""
         for log in (self.deleted, self.compacted):
             log.durability.commit()
             log.maintenance.check_invariants()
@@ -312,7 +311,7 @@ def opened(directory: Path, listener: Listener) -> Iterator[Runtime]:
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(180, marks=pytest.mark.long)])
 def test_nobody_is_in_anybodys_way(tmp_path: Path, seconds: float) -> None:
-    """No wrong byte, gap, deadlock or error for whoever reads and writes, and a restart agrees."""
+    """No wrong byte, gap, deadlock or error for readers and writers, and a restart agrees."""
     listener = Listener()
     with opened(tmp_path, listener) as runtime:
         scene = Scene(runtime)

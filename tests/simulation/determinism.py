@@ -48,7 +48,7 @@ class InlineExecutor:
 
 
 class WaitingExecutor:
-    """A pool whose threads wait for `run_next`: what is submitted runs when somebody says so."""
+    """A pool whose threads wait for `run_next`: the test decides when submitted work runs."""
 
     def __init__(self, *args: object, **options: object) -> None:
         self.waiting: deque[partial[Any]] = deque()

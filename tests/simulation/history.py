@@ -1,4 +1,4 @@
-"""What a seed makes happen, and how a failure is told with as few steps as possible."""
+"""The history that a seed produces, and the reduction of a failing one to few steps."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def look_beside(driven: DrivenLog, random: Random) -> None:
-    """Look while somebody waits for the disk.
+    """Read while a thread waits for the disk.
 
-    What compaction has done so far the model does not know: of such a log only errors are found.
+    The model does not know how far a compaction has got: in such a log only errors are checked.
     """
     driven.see_commits()
     if driven.log.config.is_compacted or driven.was_compacted:
@@ -100,7 +100,7 @@ def check_counts(driven: DrivenLog) -> None:
 
 
 def check_state(simulation: Simulation, driven: DrivenLog) -> None:
-    """What is told of the whole: what is open, at rest, due, and where."""
+    """Check the global state: what is open, at rest, due, and where."""
     manager, log = simulation.manager, driven.log
     assert manager.offline_logs == ()
     assert log in manager.logs()

@@ -71,7 +71,7 @@ def create_topic_with_small_indexes(simulation: Simulation, random: Random) -> N
 
 @step(3)
 def change_indexes(simulation: Simulation, random: Random) -> None:
-    """Segments that are there keep the indexes that they have; recovery makes some anew."""
+    """Existing segments keep their indexes; recovery rebuilds some."""
     if not simulation.visible:
         return
     name = random.choice(sorted(simulation.visible))

@@ -173,7 +173,7 @@ def move(simulation: Simulation, random: Random) -> None:
     try:
         simulation.manager.move_partition(KEPT, there)
     finally:
-        kept.see_commits()  # it commits, and may fail for want of space behind its last step
+        kept.see_commits()  # it commits, and may fail for lack of space after its last step
     kept.was_moved(end)
     let_background_work(simulation, 120_000)
 

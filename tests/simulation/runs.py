@@ -1,4 +1,4 @@
-"""Runs from seeds, and what is told of one that fails."""
+"""Runs from seeds, and the report of a failing one."""
 
 from __future__ import annotations
 

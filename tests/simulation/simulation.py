@@ -1,9 +1,9 @@
-"""One run: a whole engine on a disk that forgets, what happens to it, and what must be true of it.
+"""One run: a whole engine on a disk that forgets, its history, and the checks of its state.
 
-Everything runs on one thread and follows from the history. What others do while somebody waits for
-the disk is put between two calls, where no lock is in the way; those others are clients, and the
-committer's and the scrubber's threads. A round of the committer, a move that was asked for and a
-pass of the scrubber come when the history says, as far from what caused them as it likes.
+Everything runs on one thread and follows from the history. The work of other threads during a wait
+for the disk runs between two calls, where no lock is held: clients, the committer and the scrubber.
+A round of the committer, a requested move and a pass of the scrubber run when the history says,
+however long after their cause.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Simulation:
         self.producer_ids: set[int] = set()
         self.steps = 0
         self.told: list[str] = []
-        """What happened, for whoever has to understand a failure."""
+        """The history, to understand a failure."""
         self.trouble = Trouble.none()
         self.threads = Threads(self)
         self._recorder = recorder or NullRecorder()
@@ -154,7 +154,7 @@ class Simulation:
             self.told.append(f"      {type(error).__name__} in {self.disk.calls - before} calls")
             if self.is_offline:
                 self.restart(random, trouble)
-        except TopicConflict:  # what a topic of that name has left lies where nobody can remove it
+        except TopicConflict:  # the remains of a topic of that name are in an offline directory
             if not self.is_offline:
                 raise
             self.restart(random, trouble)

@@ -274,7 +274,7 @@ def roll(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
 def checkpoint(simulation: Simulation, random: Random) -> None:
     simulation.manager.checkpoint()
     for driven in simulation.logs.values():
-        if not driven.log.durability.health.is_offline:  # its directory was left behind
+        if not driven.log.durability.health.is_offline:  # its directory was left in place
             driven.saved_log_start = driven.model.log_start
 
 
@@ -290,7 +290,7 @@ def pass_time(simulation: Simulation, random: Random) -> None:
 
 @step(1)
 def set_clock(simulation: Simulation, random: Random) -> None:
-    """Somebody, or NTP, sets the wall clock, forwards or back."""
+    """An operator, or NTP, sets the wall clock forwards or back."""
     clock = simulation.clock
     clock.set_wall(clock.now_ms() + random.choice([-7_200_000, -5_000, 5_000, 1_800_000]))
 

@@ -185,7 +185,7 @@ def test_names_survive_by_chance_and_in_any_order() -> None:
 
 
 def test_changes_after_a_failed_sync_are_written(disk: ForgetfulDisk) -> None:
-    """The kernel has dropped a page for good, until somebody changes something in that page."""
+    """The kernel has dropped a page permanently, until a write changes that page again."""
     file = disk.open(ROOT / "f", create=True)
     disk.sync_directory(ROOT)
     file.append(b"a" * 10_000)
@@ -201,7 +201,7 @@ def test_changes_after_a_failed_sync_are_written(disk: ForgetfulDisk) -> None:
 
 
 def test_a_torn_write_can_outlive_its_failure(disk: ForgetfulDisk) -> None:
-    """Where a failing disk lets nobody cut what was half written, the next process finds it."""
+    """If a failing disk cannot cut what was half written, the next process finds it."""
     file = disk.open(ROOT / "f", create=True)
     disk.fail("append", torn=True)
     with pytest.raises(OSError, match="Input/output"):

@@ -46,7 +46,7 @@ LONG_RUNS = 2_000
 
 
 def play(seeds: range) -> None:
-    """Run them as `make simulate` does: in a process where nobody counts branches."""
+    """Run them as `make simulate` does: in a process without branch coverage."""
     program = [sys.executable, "-m", "tests.simulation"]
     played = subprocess.run(
         [*program, "--seed", str(seeds.start), "--runs", str(len(seeds))],

@@ -1,7 +1,7 @@
-"""What threads of the engine do in a life: a step of them whenever the history says.
+"""The engine's threads in a simulated life: each step runs when the history says.
 
-The committer's, the mover's and the scrubber's; tasks of the scheduler are run by its clock. And
-what those have to see to whom they work for: nobody waits for ever, and no move is forgotten.
+They are the committer's, the mover's and the scrubber's; the simulated clock runs the scheduler's
+tasks. They also check their results: no append waits for ever, and no move is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Threads:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.waiting: dict[Log, int] = {}
-        """The ends up to which somebody waits for a commit, whom the committer has to tell."""
+        """The log ends that appends wait for, which the committer has to report."""
         self.wrong: list[str] = []
         """What listeners of the committer have found, which may not raise."""
         self.planned: dict[TopicPartition, Path] = {}
@@ -38,7 +38,7 @@ class Threads:
     # -- the committer -----------------------------------------------------------------------
 
     def append(self, log: Log, data: bytes, **options: Any) -> Appended:
-        """Append as the service does; whether somebody waits for the disk follows from the log."""
+        """Append as the service does; the log decides whether the caller waits for the disk."""
         acks_all = log.watermarks.log_end_offset % 2 > 0
         committer = self._simulation.runtime.committer
         appended = committer.append(log, data, acks_all=acks_all, **options)
@@ -62,9 +62,9 @@ class Threads:
                 self.wrong.append(f"{log.topic_partition} was not committed: {error}")
 
     def commit_round(self) -> None:
-        """Let the committer work until it would wait again: then nobody waits for it.
+        """Run the committer until it would wait again: then no append waits for it.
 
-        It has one thread: amid a round there is no other.
+        It has one thread: during a round there is no other round.
         """
         if self._is_in_round:
             return
@@ -83,14 +83,14 @@ class Threads:
         assert not self.waiting, "somebody waits for ever"
 
     def ensure_rounds_come(self) -> None:
-        """Whoever still waits, as a round was refused for want of files, is in one to come."""
-        queue = self._simulation.runtime.committer._queue  # noqa: SLF001 - nobody else asks
+        """Appends that wait after a round was refused for lack of files are in a later one."""
+        queue = self._simulation.runtime.committer._queue  # noqa: SLF001 - only tests need it
         assert all(map(queue.is_waiting, self.waiting)), "somebody waits for ever"
 
     # -- the scrubber ------------------------------------------------------------------------
 
     def scrub(self) -> None:
-        """Let the scrubber look at everything: a disk that fails is no damage."""
+        """Run a pass of the scrubber: a disk that fails is not damage."""
         report = self._simulation.runtime.scrubber.run_pass()
         assert report is not None
         assert report.damage == ()
@@ -106,7 +106,9 @@ class Threads:
         asked: MoveReport = thread.waiting[0].args[0]
         is_wanted = asked.log in simulation.manager.unfinished_moves()
         driven = simulation.logs.get(asked.log)
-        is_overtaken = mover.report(asked.log) is not asked  # made anew, and to be moved as well
+        is_overtaken = (
+            mover.report(asked.log) is not asked
+        )  # created again, and to be moved as well
         if driven is None or is_overtaken:  # or its topic is gone
             thread.run_next()
             return

@@ -138,7 +138,7 @@ def spark(spark_words: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topic(tidelog: ServiceProcess, request: pytest.FixtureRequest) -> str:
-    """A topic of two partitions that nobody else uses, named after the test."""
+    """A topic of two partitions for one test, named after it."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
     tidelog.put_topic(name, partitions=2)
     return name

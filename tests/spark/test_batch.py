@@ -127,5 +127,5 @@ def test_a_session_that_was_told_nothing_finds_the_source_by_its_name(
 def test_an_empty_topic_has_columns_and_no_rows(
     spark: SparkSession, tidelog: ServiceProcess, topic: str
 ) -> None:
-    """Nothing appended yet is no error."""
+    """A topic without records is not an error."""
     assert read(spark, tidelog, topic).collect() == []

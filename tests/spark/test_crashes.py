@@ -125,7 +125,7 @@ class Cell:
             raise ConnectionError("the service is gone before it could answer")
 
     def _planned(self, path: str) -> int:
-        """Return which micro-batch comes next when somebody looks at the ends of the log, or 0."""
+        """Return the next micro-batch that reads the ends of the log, or 0."""
         planned = list((self._checkpoint / "offsets").glob("[0-9]*"))
         return len(planned) if "/offsets" in path else 0
 

@@ -1,4 +1,4 @@
-"""Bounded queries of a compacted topic: a bound inside a gap is no data loss."""
+"""Bounded queries of a compacted topic: a bound inside a gap is not data loss."""
 
 from __future__ import annotations
 

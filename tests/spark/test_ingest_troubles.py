@@ -55,7 +55,7 @@ def trouble(tmp_path: Path, tidelog: ServiceProcess, topic: str) -> Trouble:
 def test_retention_that_overtakes_the_job_is_told_or_passed_over(
     spark: SparkSession, trouble: Trouble
 ) -> None:
-    """By default it stops and names the offsets; told to go on, it has what is left, once."""
+    """By default it stops and names the offsets; with the option it reads what is left, once."""
     run(trouble.job(), spark=spark)
     trouble.tidelog.append(trouble.topic, numbered(50, first=50))
     trouble.give_up(70)

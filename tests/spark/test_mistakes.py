@@ -70,7 +70,7 @@ def test_refused_credentials_are_the_last_line(spark: SparkSession, service: Log
 
 @pytest.fixture
 def damaged(service: LogService) -> LogService:
-    """The service with a batch behind its ten records of which one bit has changed."""
+    """The service with a batch after its ten records in which one bit is flipped."""
     poisoned = bytearray(encode(numbered(5)))
     poisoned[-1] ^= 4
     service.topics["t"][0].append_raw(bytes(poisoned), 5)
@@ -94,7 +94,7 @@ def test_a_damaged_batch_is_told_by_topic_partition_and_offset(
 def test_of_a_streams_failure_spark_tells_more_and_the_sentence_can_be_had(
     spark: SparkSession, damaged: LogService, tmp_path: Path
 ) -> None:
-    """Behind the words of any source Spark puts the state and the plan of the query."""
+    """Spark appends the state and the plan of the query to the words of any source."""
     options = {"url": damaged.url, "subscribe": "t", "startingOffsets": "earliest"}
     records = spark.readStream.format("tidelog").options(**options, checkCrcs="true").load()
     query = records.writeStream.format("noop").option("checkpointLocation", str(tmp_path))

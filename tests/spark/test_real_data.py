@@ -31,7 +31,7 @@ RESULT = ["day", "origin", "is_wet", "flights", "departed", "minutes_late"]
 
 
 def in_order(table: pa.Table) -> pa.Table:
-    """Sort the rows by time, as they come from whoever reports them."""
+    """Sort the rows by time, as their reporters send them."""
     return table.sort_by([("time_hour", "ascending")])
 
 
@@ -104,7 +104,7 @@ def expected(flights: pa.Table, weather: pa.Table) -> list[tuple[Any, ...]]:
 def test_flights_and_their_weather_joined_in_a_stream_are_what_pandas_makes_of_them(
     spark: SparkSession, tidelog: ServiceProcess, topic: str, tmp_path: Path
 ) -> None:
-    """A year, two streams, days told once they are over; nothing late, and not all of it kept."""
+    """A year, two streams, each day written once it is over; nothing late, and bounded state."""
     tables = {
         f"{topic}-flights": in_order(load_flights().rows),
         f"{topic}-weather": in_order(load_weather().rows),

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 def test_python_processes_take_the_pyspark_that_is_installed_and_compiled(
     spark: SparkSession,
 ) -> None:
-    """Not the zip beside it, which every one of them would compile anew for a second."""
+    """Not the zip file, which each of them would compile again for a second."""
 
     def path_of_pyspark(_: int) -> str:
         import pyspark  # noqa: PLC0415 -- in the other process

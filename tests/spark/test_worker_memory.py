@@ -33,7 +33,7 @@ for batch in read_range(options, columns, OffsetRange(sys.argv[2], 0, 0, end)):
     assert offsets[0] == expected and (offsets[1:] - offsets[:-1] == 1).all()
     expected = int(offsets[-1]) + 1
 assert expected == end
-# Of this program alone: what `getrusage` has begins with the size of whoever started it.
+# Of this program alone: `getrusage` starts with the size of the parent process.
 with open("/proc/self/status") as status:
     print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")))
 """

@@ -36,7 +36,7 @@ class Killed(BaseException):
 
 
 class Life:
-    """How many requests a process makes: the last arrives, and its answer finds nobody."""
+    """How many requests a process makes: after the last one it is killed before the response."""
 
     def __init__(self, requests: float) -> None:
         self._left = requests
@@ -146,7 +146,7 @@ def test_readers_of_what_is_committed_see_nothing_before_the_commit(
 def test_an_abort_leaves_nothing_open_and_nothing_behind(
     tidelog: ServiceProcess, topic: str
 ) -> None:
-    """Of attempts that told their result and of those that were killed before; nor a cursor."""
+    """Neither of attempts that reported their result nor of those killed before; nor a cursor."""
     writer = writer_of(tidelog, topic, None)
     told = writer.write(iter(rows("a", "b", "c")))
     writer.write(iter(rows("d", "e", "f")))
@@ -172,7 +172,7 @@ def test_an_abort_does_not_undo_a_decision(tidelog: ServiceProcess, topic: str) 
 def test_an_abort_that_fails_is_left_to_whoever_writes_next(
     tidelog: ServiceProcess, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told in the log alone: the news is why the write failed."""
+    """It is only logged: the error to report is the one of the write."""
     write_id = f"again-{topic}"
     writer = writer_of(tidelog, topic, write_id)
     told = writer.write(iter(rows("a", "b", "c")))
@@ -249,7 +249,10 @@ def test_a_topic_or_a_partition_that_is_not_there_is_told_by_name(
 def test_what_nobody_comes_back_for_is_aborted_after_a_day(
     tidelog: ServiceProcess, topic: str
 ) -> None:
-    """By whoever writes next; what was decided waits for its own, what is young for its day."""
+    """By the next writer.
+
+    Decided transactions wait for their writer, younger ones for their day.
+    """
     ledger = f"{topic}-ledger"
     decided = writer_of(tidelog, topic, f"decided-{topic}", ledger=ledger)
     results = [decided.write(iter(rows("a", "b", "c")))]

@@ -84,7 +84,7 @@ async def test_the_short_cuts_do_the_same_or_nothing(side: Side) -> None:
 
 
 async def test_whoever_waits_for_a_commit_is_told_once(side: Side) -> None:
-    """Later and without an error; of what is committed nobody is told."""
+    """Later and without an error; only for uncommitted records."""
     partition = await side.partition()
     told: list[Exception | None] = []
     run: Run = side.workers.write

@@ -66,7 +66,7 @@ async def test_a_topic_is_changed(side: Side) -> None:
 
 
 async def test_a_topic_created_again_is_another(side: Side) -> None:
-    """Its partitions have other identities, so nobody takes its offsets for the old ones."""
+    """Its partitions have other ids, so that old offsets are not used for it."""
     topics = side.store.topics
     before = await side.partition()
     await topics.delete("events")

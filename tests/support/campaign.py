@@ -20,7 +20,7 @@ def options_of(name: str, runs: int) -> argparse.ArgumentParser:
 def run_campaign(
     options: argparse.Namespace, play: Callable[[int], object | None], *, every: int
 ) -> int:
-    """Play each seed and return how many failed; `play` returns what is to be told of a failure."""
+    """Run each seed and return how many failed; `play` returns the report of a failure."""
     started = time.perf_counter()
     failures = done = 0
     for seed in range(options.seed, options.seed + options.runs):
@@ -39,7 +39,7 @@ def run_campaign(
 
 
 def tell(*lines: object) -> None:
-    """Print lines at once, for whoever watches."""
+    """Print lines at once, to show the progress."""
     for line in lines:
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

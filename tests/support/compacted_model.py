@@ -45,7 +45,7 @@ def adopt_cleaned(
         base_offset = batch.base_offset
         data = found.pop(base_offset, None)
         if data is None and batch.next_offset <= model.log_start:
-            stays.append(batch)  # nobody can read it, but its transaction may be undecided
+            stays.append(batch)  # not readable, but its transaction may be undecided
         elif data is None and base_offset >= surely_there_below:
             continue
         elif not first_base <= base_offset < sealed_end:

@@ -39,7 +39,7 @@ class Crew:
         self._threads.append(threading.Thread(target=run))
 
     def run(self) -> None:
-        """Return when everybody has come to an end; raise the first error."""
+        """Return when all have ended; raise the first error."""
         self._end = monotonic() + self._seconds
         for thread in self._threads:
             thread.start()
@@ -50,7 +50,7 @@ class Crew:
 
 
 def sealed(content: bytes) -> bytes:
-    """Return the content with its checksum behind it."""
+    """Return the content followed by its checksum."""
     return content + zlib.crc32(content).to_bytes(4, "big")
 
 

@@ -1,4 +1,4 @@
-"""A service that is killed again and again, and clients that remember all they are told."""
+"""A service that is killed repeatedly, and clients that remember all responses."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Client:
     partition: int
     name: str
     observed: list[Observed] = field(default_factory=list)
-    """Lengths of the log, as told to whoever asked."""
+    """Lengths of the log, as clients got them."""
 
     def __post_init__(self) -> None:
         self._client = httpx.Client()

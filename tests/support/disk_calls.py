@@ -19,7 +19,7 @@ from engine.fs import posix_files
 
 
 class DiskCalls:
-    """The calls of a block. A file is told by its number, for its name may change."""
+    """The calls of a block. A file is identified by its inode, because its name may change."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[str, int | str, str]] = []

@@ -320,7 +320,7 @@ class DrivenLog:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a lock of the log is held, so that on one thread nobody else could act."""
+        """Whether a lock of the log is held, so that no other work could run on the same thread."""
         log = self.log
         opening = [one.indexes._opening for one in log._core.state.local.segments]  # noqa: SLF001 - see above
         locks = (log._core.lock, log._core.naming, log._core.reshaping, *opening)  # noqa: SLF001 - see above

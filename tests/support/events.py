@@ -48,7 +48,7 @@ class Listener:
 
     def __post_init__(self) -> None:
         self.takes = asyncio.Event()
-        """Clear: the client takes nothing, and whoever sends to it waits."""
+        """Cleared: the client receives nothing, and senders wait."""
         self.takes.set()
         self.refuses = asyncio.Event()
         """Set: something is on its way to the client and is not taken."""
@@ -106,7 +106,7 @@ class Listener:
         return events
 
     async def _event(self) -> Event | None:
-        """Return the next event, None for what is no event."""
+        """Return the next event, None for anything else."""
         async with asyncio.timeout(PATIENCE_S), self._came:
             await self._came.wait_for(lambda: self.body.find(b"\n\n", self._read) >= 0)
         end = self.body.index(b"\n\n", self._read)

@@ -86,7 +86,7 @@ class ForgetfulDisk(Storage):
         self.sync_everything()
 
     def write_back(self, random: Random) -> None:
-        """Let some of what is only cached reach the disk, in any order; nobody is told."""
+        """Let some of the cached writes reach the disk, in any order; no sync reports them."""
         self._write_back_below(self._root, random)
 
     def write_back_names(self) -> None:
@@ -99,7 +99,7 @@ class ForgetfulDisk(Storage):
             self._sync_below(self._root)
 
     def fail_to_sync_everything(self) -> None:
-        """Drop what could not be written of every file, as the kernel does after it told of it."""
+        """Drop all unwritten pages of every file, as the kernel does after a reported error."""
         with self._lock:
             for inode in _files_below(self._root):
                 inode.fail_to_sync()

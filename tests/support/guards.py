@@ -22,7 +22,7 @@ import pytest
 from tests.interleavings.locks import TurnLock, engine_locks
 
 Locks: TypeAlias = Callable[[Any], Sequence[Sequence[Any]]]
-"""Return, for each owner of an object, the locks that guard it; none while nobody knows it yet."""
+"""Return, for each owner of an object, the locks that guard it; none before it is shared."""
 
 
 class OwnedLock(TurnLock):
@@ -62,7 +62,7 @@ class Guard:
     only_set: bool = False
     """Whether the names are attributes, checked when they are assigned."""
     not_in: frozenset[str] = frozenset()
-    """Functions that call or assign without a lock, before anybody else knows the object."""
+    """Functions that call or assign without a lock, before the object is shared."""
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Histories of concurrent calls on one log, and whether one log could have answered them.
 
-For a log the general question of linearizability has a simple answer: the offsets say in which
-order the appends took effect. What is left is to find an instant for each call between its
-beginning and its end, in that order, so that whoever was told a length of the log asked while it
-had that length. Always taking the earliest instant possible finds one if there is one.
+For a log the general question of linearizability has a simple answer: the offsets give the order in
+which the appends took effect. It remains to find an instant for each call between its beginning and
+its end, in that order, such that each reported length of the log was its length at that instant.
+Always taking the earliest possible instant finds a solution if there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A call that was told the length of the log."""
+    """A call that returned the length of the log."""
 
     length: int
     begin: float

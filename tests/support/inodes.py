@@ -49,7 +49,7 @@ class Storage(Machine):
 
 @dataclass(eq=False)
 class Inode:
-    """A file without its names: what everybody reads, and what of it would survive."""
+    """A file without its names: the content that reads return, and what of it would survive."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -58,7 +58,7 @@ class Inode:
     rewritten: set[int] = field(default_factory=set)
     """Pages written since then: dirty again, even if with the same bytes."""
     shortest: int = UNLIMITED
-    """The least length it had since it was synced: what was behind it may be gone as well."""
+    """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
     number: int = field(default_factory=itertools.count().__next__)
     changes: int = 0  # how often it was written or cut
@@ -313,7 +313,7 @@ class ForgetfulFile(_Open):
 
     def sync(self) -> None:
         try:
-            self._enter("sync")  # another thread may sync meanwhile, and be told of a failure
+            self._enter("sync")  # another thread may sync meanwhile, and get an error
         except OSError:
             self._has_lost = True
             raise
@@ -372,7 +372,7 @@ class ForgetfulMap(_Open):
         self._inode.cut(size_bytes)
         content.extend(bytes(size_bytes - len(content)))
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
-        self._disk.take_file(self.path)  # somebody else may have got the one that was given back
+        self._disk.take_file(self.path)  # another thread may have got the released one
         self._map()
 
     def sync(self) -> None:

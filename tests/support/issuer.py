@@ -43,7 +43,7 @@ def jwks(*keys: dict[str, Any]) -> bytes:
 
 @dataclass
 class Wanted:
-    """A token that is right unless told otherwise."""
+    """A token that is valid unless a field says otherwise."""
 
     kind: str = "P-256"
     key_id: str | None = "k"

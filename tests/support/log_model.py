@@ -55,7 +55,7 @@ class Stored:
 
     @property
     def is_abort(self) -> bool:
-        """Whether a marker aborts; the type is in the key of its record, behind a version."""
+        """Whether a marker aborts; the type is in the key of its record, after the version."""
         _, _, key, _ = self.records[0]
         return key == b"\0\0\0\0"
 

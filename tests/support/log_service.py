@@ -95,7 +95,7 @@ class LogService:
         return self._batches(found[1], int(found[2]), numbers)
 
     def _page(self, after: str) -> Reply:
-        """One topic a page: whoever stops at the first one is found out."""
+        """One topic per page: clients that only read the first page fail."""
         names = [name for name in sorted(self.topics) if name > after]
         token = names[0] if len(names) > 1 else None
         shown = [{"topic": name} for name in names[:1]]

@@ -79,7 +79,7 @@ class Machine:
         self.calls = 0
         """How many operations there were, changes or not."""
         self.generation = 0
-        """How often the machine was started anew."""
+        """How often the machine was restarted."""
         self.meanwhile: Callable[[Operation], None] | None = None
         """Called before each operation: what others do while the caller waits for the disk."""
         self._lock = threading.RLock()
@@ -100,9 +100,9 @@ class Machine:
     ) -> None:
         """Let the nth coming operation of this name, on a path ending so, fail without effect.
 
-        Without a name it is the nth of any. A failed sync makes the kernel believe that nothing is
-        left to write: later syncs of that file succeed and write only what is changed after it.
-        With `torn`, an append that fails leaves its first half behind.
+        Without a name it is the nth of any. A failed sync makes the kernel mark the pages clean:
+        later syncs of that file succeed and write only what is changed after it. With `torn`, an
+        append that fails leaves its first half.
         """
         kind = TornWrite if torn else OSError
         self._faults.append(Fault(name, path_end, nth, kind(error, os.strerror(error))))
@@ -128,7 +128,7 @@ class Machine:
 
     @contextlib.contextmanager
     def looked_at(self) -> Iterator[None]:
-        """Let a test look at files amid what it does: nothing is counted, and nothing fails."""
+        """Let a test read files in between: nothing is counted, and nothing fails."""
         self._is_looked_at = True
         try:
             yield

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 BUSY_MACHINE = 20
-"""Whoever waits for a lock that nobody gives back uses no time of the processor: a longer bound."""
+"""A thread that waits for a lock for ever uses no processor time, so the bound is longer."""
 
 
 class TakesTooLong(Exception):

@@ -20,7 +20,7 @@ FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 @dataclass(frozen=True)
 class Call:
-    """A call as its client saw it; None is what nobody was told. See `main.go`."""
+    """A call as its client saw it; None is an unknown result. See `main.go`."""
 
     client: int
     begin: int
@@ -38,7 +38,7 @@ class Call:
 
     @classmethod
     def look(cls, client: int, observed: Observed, transcript: Sequence[str] = ()) -> Call:
-        """What a reader with this transcript was told; that it has read so far is told as well."""
+        """What a reader with this transcript got; the length that it read is known too."""
         times = nanoseconds(observed.begin), nanoseconds(observed.end)
         is_read = 0 < observed.length <= len(transcript)
         seen = digest(transcript[: observed.length]) if is_read else None
@@ -69,7 +69,7 @@ def bare(appends: Sequence[Appended], observations: Sequence[Observed]) -> list[
 
 
 def told_to(clients: Sequence[Client]) -> list[Call]:
-    """What the lengths were that these clients were told; their numbers are their places."""
+    """The lengths that these clients got; their numbers are their indexes."""
     return [
         Call.look(number, one) for number, client in enumerate(clients) for one in client.observed
     ]

@@ -35,7 +35,8 @@ class Proxy:
     requests: list[bytes] = field(default_factory=list)
     """What clients sent, in the pieces in which it came."""
     on_request: Callable[[bytes], None] = lambda _piece: None
-    """Told of each piece before it is passed on; an OSError of its own cuts the connection."""
+    """Called for each piece before it is passed on; an OSError that it raises cuts the
+    connection."""
     _passing: set[asyncio.Task[None]] = field(default_factory=set)
     _is_over: bool = False
 

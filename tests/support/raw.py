@@ -20,7 +20,7 @@ class Reply(NamedTuple):
 
 
 def connect(url: str) -> socket.socket:
-    """A connection that gives up a read after 20 s: whoever waits longer has found a fault."""
+    """A connection that gives up a read after 20 s, which is a failure of the test."""
     host, _, port = url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=60)
 

@@ -10,7 +10,7 @@ START_MS = 1_795_219_400_000
 
 
 class ManualClock:
-    """A clock that stands still until somebody moves it."""
+    """A clock that only moves when a test moves it."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -29,7 +29,7 @@ class ManualClock:
         self._monotonic_ms += milliseconds
 
     def set_wall(self, now_ms: int) -> None:
-        """Somebody sets the host's clock, forwards or back; monotonic time takes no notice."""
+        """Set the host's clock, forwards or back; monotonic time does not change."""
         self._now_ms = now_ms
 
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 
 class Watched:
-    """Passes requests on to `url`; `on_request` is told of each path first, one at a time.
+    """Passes requests on to `url`; `on_request` is called for each path first, one at a time.
 
-    A ConnectionError of its own cuts the connection.
+    A ConnectionError that it raises cuts the connection.
     """
 
     def __init__(self, url: str) -> None:

@@ -42,7 +42,7 @@ class Wire(asyncio.Transport):
         return False
 
     def get_write_buffer_size(self) -> int:
-        self._written.set()  # whoever looks is waited for as a write is
+        self._written.set()  # reads wait as writes do
         return self.unsent_bytes
 
     def abort(self) -> None:

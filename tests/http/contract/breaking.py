@@ -47,7 +47,7 @@ class _Comparison:
             yield f"{place} now demands a body"
         for status, response in old["responses"].items():
             if int(status) >= 400:
-                continue  # an error that can no longer happen breaks nobody
+                continue  # removing an error that can no longer happen breaks no client
             if status not in new["responses"]:
                 yield f"{place} no longer answers {status}"
                 continue

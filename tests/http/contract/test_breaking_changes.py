@@ -40,7 +40,8 @@ MARKS = (
 CHANGED = {
     # Booleans are `true` and `false` everywhere; what a client of the release sends is taken still.
     *(f"GET {LOG}/{kind} explain was string and is boolean" for kind in ("records", "batches")),
-    # An immutable page cannot know the present: of two equal ETags one told what had changed since.
+    # An immutable page must not contain the present watermarks: one of two equal ETags showed what
+    # had changed since.
     *(
         f"GET {RECORDS} 200 answers application/json.{mark} is now not always there"
         for mark in MARKS

@@ -121,7 +121,7 @@ def operations() -> Iterator[dict[str, Any]]:
 
 
 def test_the_committed_document_is_the_generated_one() -> None:
-    """Whoever changes the API commits the document with it: `make openapi`."""
+    """A change of the API is committed with the document: `make openapi`."""
     assert COMMITTED.read_text(encoding="utf-8") == document_text()
 
 
@@ -211,7 +211,7 @@ def test_bodies_have_examples_that_are_right() -> None:
 
 
 def test_each_body_that_can_be_read_has_an_example() -> None:
-    """Requests and answers alike; of bytes that are no text nothing could be shown."""
+    """Requests and responses; bodies of bytes that are not text have no example."""
     for operation in operations():
         bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
         contents = {
@@ -301,6 +301,6 @@ async def test_strings_of_digits_are_a_media_type_of_their_own(tmp_path: Path) -
 
 
 def test_models_refuse_what_they_do_not_know() -> None:
-    """A field that nobody knows is a mistake, not a wish."""
+    """An unknown field is a mistake and is refused."""
     with pytest.raises(ValidationError):
         RecordsIn.model_validate({"records": [{"value": 1}], "more": 1})

@@ -58,7 +58,7 @@ def test_loopback_is_what_only_this_machine_reaches(host: str, *, answer: bool) 
 
 
 def test_an_open_address_is_refused_with_a_sentence(runner: CliRunner) -> None:
-    """Without credentials nothing listens beyond loopback unless told so."""
+    """Without credentials the service only listens on loopback, unless --insecure is given."""
     result = runner.invoke(app, ["serve", "--host", "0.0.0.0"])
     assert result.exit_code == 1
     assert "--insecure" in result.output

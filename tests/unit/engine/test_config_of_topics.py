@@ -69,7 +69,7 @@ LEGAL: dict[str, dict[object, str]] = {
 @kafka("LogConfigTest.testFromPropsInvalid")
 @pytest.mark.parametrize("name", TOPIC_KEYS)
 def test_every_option_refuses_what_it_cannot_mean(name: str) -> None:
-    """What is no number, out of range or no choice is an error that names the option."""
+    """A value that is not a number, out of range or unknown is an error that names the option."""
     for value in ILLEGAL[name]:
         with pytest.raises(InvalidConfig) as refused:
             parse_overrides({name: value})  # type: ignore[dict-item]  # wrong types are the point

@@ -23,7 +23,7 @@ def test_every_number_has_one_name() -> None:
 
 
 def test_leaves_are_the_classes_nobody_refines() -> None:
-    """A leaf has no children; whoever maps leaves to answers has mapped everything."""
+    """A leaf has no children; a mapping of all leaves to statuses is complete."""
     leaves = set(leaf_errors(EngineError))
     assert SequenceGap in leaves
     assert BatchSetTooLarge in leaves
@@ -33,7 +33,7 @@ def test_leaves_are_the_classes_nobody_refines() -> None:
 
 
 def test_facts_are_kept_by_name() -> None:
-    """An error carries what a program needs, so that nobody parses its sentence."""
+    """An error has the facts that programs need, so that they need not parse its message."""
     gap = SequenceGap("a gap", producer_id=7, expected=3, received=5)
     assert gap.facts() == {"producer_id": 7, "expected": 3, "received": 5}
     assert str(gap) == "a gap"

@@ -39,7 +39,7 @@ def opened(world: World, listener: Listener | None = None) -> tuple[Runtime, Log
 
 
 def test_an_append_goes_all_the_way() -> None:
-    """Opened, appended, committed, told, closed; the next runtime finds it all."""
+    """Opened, appended, committed, notified, closed; the next runtime finds it all."""
     world, listener = World(), Listener()
     runtime, log = opened(world, listener)
     runtime.committer.append(log, new_batch(3), acks_all=True)
@@ -56,7 +56,7 @@ def test_an_append_goes_all_the_way() -> None:
 
 
 def test_a_close_commits_what_is_pending_before_it_closes_the_logs() -> None:
-    """What was appended without waiting is committed, told, and found after a clean stop."""
+    """An append without a waiter is committed, notified, and found after a clean stop."""
     world, listener = World(), Listener()
     runtime, log = opened(world, listener)
     runtime.committer.append(log, new_batch(), acks_all=False)
@@ -141,7 +141,7 @@ def test_a_runtime_that_cannot_open_leaves_nothing_running(tmp_path: Path) -> No
 
 
 def test_a_runtime_needs_nothing_but_a_directory(tmp_path: Path) -> None:
-    """Real disk, clock and threads: an append is committed without anybody listening."""
+    """Real disk, clock and threads: an append is committed without a listener."""
     runtime = Runtime(tmp_path / "data")
     runtime.open()
     runtime.manager.create_topic("events", 1, {"segment.index.bytes": 4096})

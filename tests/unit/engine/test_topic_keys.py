@@ -66,7 +66,7 @@ def test_values_out_of_range_are_refused(name: str, value: ConfigValue) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    """Whoever mistypes a name is told which there are."""
+    """The error for a mistyped name lists the known ones."""
     with pytest.raises(InvalidConfig, match="unknown topic configuration") as refusal:
         parse_overrides({"retention.hours": 1})
     assert refusal.value.facts()["accepted"] == sorted(TOPIC_KEYS)

@@ -85,7 +85,7 @@ def test_a_refusal_that_does_not_pass_is_told_at_once(service: LogService, statu
 
 
 def test_an_error_page_that_is_no_json_is_told_by_its_status(service: LogService) -> None:
-    """A proxy in between answers in HTML; nobody wants to read that in a Spark log."""
+    """A proxy in between answers in HTML, which must not fill a Spark log."""
     service.fault = lambda _path: Reply(418, b"<html>")
     with client_of(service.url) as client, pytest.raises(ServiceError, match=r"HTTP 418$"):
         client.get("/x")
@@ -113,7 +113,7 @@ def test_nobody_there_is_told_after_the_last_attempt() -> None:
 
 
 def test_a_body_that_breaks_off_is_given_as_far_as_it_came(service: LogService) -> None:
-    """Whole batches in it are worth having; the caller is told that there was more."""
+    """Its whole batches are returned, and the caller learns that there was more."""
     service.fault = lambda _path: Reply(200, b"0123456789", cut_after=4)
     with client_of(service.url) as client:
         answer = client.get("/x", may_break=True)
@@ -121,7 +121,7 @@ def test_a_body_that_breaks_off_is_given_as_far_as_it_came(service: LogService) 
 
 
 def test_a_body_that_has_to_be_whole_is_asked_for_again(service: LogService) -> None:
-    """Half a JSON document is no answer."""
+    """Half a JSON document is an error, and the request is repeated."""
     replies = iter([Reply(200, b"0123", cut_after=2), Reply(200, b"0123")])
     service.fault = lambda _path: next(replies)
     with client_of(service.url) as client:

@@ -26,7 +26,7 @@ SECRET = "tl-s3cret"
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what the machine of whoever runs the tests has."""
+    """Remove the environment variables of the machine that runs the tests."""
     for name in ("API_KEY", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY"):
         monkeypatch.delenv(f"TIDELOG_{name}", raising=False)
 
@@ -89,7 +89,7 @@ def test_a_file_that_holds_no_key_is_told(tmp_path: Path, content: bytes) -> Non
 
 
 def test_a_refused_key_is_not_repeated(service: LogService) -> None:
-    """What the service says about it is told, with the option to mend."""
+    """The error has the service's message, and the option to correct."""
     service.fault = lambda _path: Reply.of_json(401, code="unauthenticated", detail="unknown key")
     source = DefaultSource({"url": service.url, "subscribe": "t", "token": SECRET})
     told = r"refuses the credentials \(401 unauthenticated: unknown key\): set the option token"
@@ -113,7 +113,7 @@ def guest(authority: Authority) -> Pair:
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority, guest: Pair
 ) -> Iterator[tuple[Served, str]]:
-    """The real service behind TLS, with a topic `t`; and a key that may read it."""
+    """The real service with TLS, with a topic `t`; and a key that may read it."""
     data = tmp_path_factory.mktemp("guarded") / "data"
     server = authority.vouch("server")
     root = create_key(data, "root", "admin:*")
@@ -162,7 +162,7 @@ def test_a_certificate_opens_the_service_as_well(
 
 
 def test_a_stranger_behind_the_address_is_told_at_once(guarded: tuple[Served, str]) -> None:
-    """A certificate of another authority is no passing failure, and gets to see no key."""
+    """A certificate of another authority is a permanent failure, and no key is sent."""
     served, key = guarded
     with pytest.raises(ServiceError, match=r"certificate of .* is not trusted here.*caFile"):
         logs_seen(url=served.url, token=key, retries="1000")

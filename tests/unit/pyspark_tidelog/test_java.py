@@ -26,7 +26,7 @@ def fake_java(home: Path, *, says: str = 'openjdk version "21.0.2" 2024', code: 
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
-    """Whoever sets JAVA_HOME means it, whatever else is on the path."""
+    """If JAVA_HOME is set, it is used, whatever is on the path."""
     fake_java(tmp_path / "home")
     fake_java(tmp_path / "other")
     found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "other/bin")})
@@ -61,7 +61,7 @@ def test_a_java_that_is_too_old_or_none_is_passed_over(
 
 
 def test_a_java_that_cannot_be_started_has_no_version(tmp_path: Path) -> None:
-    """A folder without a program in it is no reason to fail."""
+    """A folder without a program in it is not an error."""
     assert java_version(tmp_path / "bin" / "java") is None
 
 

@@ -65,7 +65,7 @@ def test_the_best_line_is_told(message: str, cause: RootCause) -> None:
     ],
 )
 def test_a_disk_that_refuses_is_told_with_what_to_do(cause: str, advice: str) -> None:
-    """Java's words stand behind ours."""
+    """Java's message follows ours."""
     words = root_cause(f"x\nCaused by: java.io.IOException: {cause}\n\tat y")
     assert advice in words.sentence
     assert words.sentence.endswith(f"(java.io.IOException: {cause})")

@@ -85,7 +85,7 @@ def test_whatever_is_stored_can_be_told_from_its_answer(stored: bytes) -> None:
     elif encoding == "utf8":
         assert str(value).encode() == stored
     else:
-        assert json.loads(stored) == value or value != value  # noqa: PLR0124  # NaN is no JSON
+        assert json.loads(stored) == value or value != value  # noqa: PLR0124  # NaN is not JSON
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -69,7 +69,7 @@ def test_the_memory_of_a_bomb_is_known_before_it_is_decoded(codec: Codec) -> Non
 
 
 def test_the_memory_of_what_cannot_be_looked_into_is_that_of_the_largest_batch() -> None:
-    """Damage, old formats, and batches far behind others: their headers are not asked."""
+    """Damage, old formats, and batches far after others: their headers are not read."""
     most = 1_000_000 + 3 * 64 * MEBIBYTE
     small = build_batch([(1, None, b"x" * 100, ())], codec=Codec.ZSTD)
     damaged = bytearray(small)

@@ -102,7 +102,7 @@ def test_only_what_may_have_been_written_is_unknown() -> None:
 
 
 def test_an_unexpected_error_tells_nothing_of_the_inside() -> None:
-    """What nobody expected is internal, with a trace id to find it in the log."""
+    """An unexpected error is internal, with a trace id to find it in the log."""
     assert kind_of(ZeroDivisionError("secret")) is INTERNAL
     problem = document_of(ZeroDivisionError("secret"))
     assert "secret" not in str(problem)
@@ -117,7 +117,7 @@ def test_facts_of_any_kind_can_be_told() -> None:
 
 
 def test_half_a_pair_is_found_where_a_parser_stumbles() -> None:
-    """Any string of a few escapes is named as half a pair just if it is no JSON."""
+    """A string of a few escapes is reported as half a pair exactly if it is not JSON."""
     escapes = (rb"\ud800", rb"\uDBff", rb"\udc00", rb"\u00e9", rb"\\", rb"\n", b"u")
     for count in range(1, 5):
         for pieces in product(escapes, repeat=count):

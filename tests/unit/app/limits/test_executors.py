@@ -38,7 +38,7 @@ async def test_much_work_of_one_holder_delays_others_by_one_piece() -> None:
 
 
 async def test_work_that_fails_or_is_given_up_leaves_the_threads_to_the_rest() -> None:
-    """Its error is raised where it was handed in; what nobody waits for any more is not begun."""
+    """Its error is raised in the caller; work whose caller has gone is not started."""
     threads = FairThreads(1, "fair")
     begun, is_open = threading.Event(), threading.Event()
 
@@ -87,7 +87,7 @@ async def test_an_error_keeps_nothing() -> None:
 
 
 async def test_work_that_has_not_begun_is_cancelled_at_the_end() -> None:
-    """Nobody waits for threads that are gone."""
+    """Callers do not wait for threads that have ended."""
     threads = FairThreads(1, "fair")
     begun, is_open = threading.Event(), threading.Event()
 

@@ -47,7 +47,7 @@ def test_many_that_take_all_they_get_leave_room_for_another() -> None:
 def test_what_is_held_is_the_sum_of_what_holders_have(
     steps: list[tuple[str, int, bool]], percent: int
 ) -> None:
-    """A refusal counts nothing, and nobody passes its share except with its first request."""
+    """A refusal counts nothing, and no client exceeds its share except with its first request."""
     pool = Pool("max_tails", LIMIT, percent)
     held = dict.fromkeys("abcd", 0)
     for holder, amount, gives_back in steps:

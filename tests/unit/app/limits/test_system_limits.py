@@ -39,4 +39,4 @@ def test_open_files_are_as_many_as_the_system_tells(
 def test_what_this_system_tells_is_what_a_list_has() -> None:
     """Within the one file that a list takes itself."""
     listed = len(list(Path("/dev/fd").iterdir()))
-    assert listed - 1 <= system_limits._open_files() <= listed  # noqa: SLF001 - told by no other
+    assert listed - 1 <= system_limits._open_files() <= listed  # noqa: SLF001 - there is no public way to see it

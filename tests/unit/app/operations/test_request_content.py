@@ -55,14 +55,14 @@ async def test_a_body_is_collected(chunks: tuple[bytes, ...]) -> None:
 
 @pytest.mark.parametrize("chunks", [(), (b"half",)])
 async def test_a_client_that_hangs_up_is_noticed(chunks: tuple[bytes, ...]) -> None:
-    """Before the body or in the middle of it: there is nobody to answer."""
+    """Before the body or in the middle of it: no response can be sent."""
     with pytest.raises(ClientGone):
         await collected(Sender(*chunks))
 
 
 @pytest.mark.parametrize("setting", ["body_timeout_ms", "body_stall_timeout_ms"])
 async def test_a_body_that_never_ends_is_refused_in_time(setting: str) -> None:
-    """A client that stops sending is told 408."""
+    """A client that stops sending gets 408."""
     with pytest.raises(RequestTimedOut):
         await collected(Sender(b"half", hangs_up=False), **{setting: 5})
 

@@ -58,7 +58,7 @@ async def test_until_the_keys_are_known_nothing_can_be_told() -> None:
 
 
 async def test_keys_outlive_a_fetch_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """Known keys go on to count; of unknown ones nothing can be told until a fetch succeeds."""
+    """Known keys stay valid; tokens with unknown ones get 503 until a fetch succeeds."""
     world = World()
     await world.keys.refresh()
     for failure in (
@@ -136,7 +136,7 @@ async def test_an_unknown_key_asks_for_a_fetch_now_and_then() -> None:
 
 
 async def test_keys_are_fetched_again_by_and_by() -> None:
-    """Without anybody asking: once every interval, sooner after a failure."""
+    """Without a request: once every interval, sooner after a failure."""
     world = World(jwks_refresh_interval_ms=600_000, jwks_retry_interval_ms=1)
     world.content = OSError("no route")
     fetching = asyncio.create_task(world.keys.keep_fresh())
@@ -205,7 +205,7 @@ async def test_keys_can_be_elsewhere() -> None:
 async def test_what_is_no_key_set_is_not_taken(
     content: bytes, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Errors, redirects and what is too large are failures, told in the log."""
+    """Errors, redirects and bodies that are too large are failures, and are logged."""
     with publishing(content, status) as url:
         settings = settings_of(url)
         await IssuerKeys(source_of(settings, FS), settings, ManualClock()).refresh()
@@ -231,6 +231,6 @@ async def test_a_fetch_has_its_time() -> None:
 async def test_settings_that_are_not_safe_are_refused(
     source: str, more: dict[str, str], sentence: str
 ) -> None:
-    """Keys over plain HTTP could be anybody's, and so could tokens without issuer and audience."""
+    """Keys over plain HTTP could be forged, and so could tokens without issuer and audience."""
     with pytest.raises(InvalidConfig, match=sentence):
         source_of(settings_of(source, **more), FS)

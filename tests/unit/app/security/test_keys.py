@@ -81,7 +81,7 @@ def test_a_key_opens_what_its_scopes_say(tmp_path: Path) -> None:
 
 
 def test_no_other_text_is_a_key(tmp_path: Path) -> None:
-    """A wrong secret, an unknown id, a part of a key and a key with a tail are nobody's."""
+    """A wrong secret, an unknown id, a part of a key and a key with a suffix are refused."""
     key = created(tmp_path)
     ring = ring_of(tmp_path)
     _, key_id, secret = key.split("_", 2)
@@ -142,7 +142,7 @@ def test_without_the_last_key_nobody_is_let_in(tmp_path: Path) -> None:
 
 
 def test_what_changes_is_audited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Keys that come and go while the service runs are told, by name and without their secret."""
+    """Keys that are created and revoked at run time are audited, without the secret."""
     ring = ring_of(tmp_path)
     with caplog.at_level(logging.INFO, "tidelog.audit"):
         created(tmp_path, "spark")
@@ -238,14 +238,14 @@ def test_a_wrong_key_is_refused_with_a_sentence(
 
 
 def test_there_is_a_most_of_keys() -> None:
-    """A file that grows without end would be read anew at every change."""
+    """A file that grows without limit would be read again at every change."""
     keys = {str(number): ApiKey(f"k{number}", "00", (), 0) for number in range(MAX_KEYS)}
     with pytest.raises(InvalidRequestValue, match="the maximum"):
         add_key(keys, "new", ("read:*",), now_ms=START_MS)
 
 
 def test_a_key_is_revoked_by_its_id_as_well() -> None:
-    """And one that is not there is told, so that nobody believes it revoked."""
+    """Revoking an unknown key is an error, so that it does not look revoked."""
     keys: dict[str, ApiKey] = {}
     key_id, _ = add_key(keys, "spark", ("read:*",), now_ms=START_MS)
     with pytest.raises(InvalidRequestValue, match="key 'other' does not exist"):

@@ -63,7 +63,7 @@ def test_the_refusal_names_the_limit() -> None:
 
 
 def test_a_refused_request_costs_nothing() -> None:
-    """Whoever asks again and again is not put off for longer."""
+    """Repeated refused requests do not extend the wait."""
     clock = ManualClock()
     meter = Meter(Quota(requests=1), clock)
     assert refused_for(meter) is None
@@ -73,7 +73,7 @@ def test_a_refused_request_costs_nothing() -> None:
 
 
 def test_a_principal_keeps_its_meter() -> None:
-    """What was used is remembered under the name, and rates that change begin anew."""
+    """The use is kept under the name, and a changed rate resets it."""
     meters = Meters(Quota(requests=5), ManualClock())
     first = meters.of("key:a")
     assert first is not None
@@ -91,7 +91,7 @@ def test_nobody_is_metered_where_nothing_is_limited() -> None:
 
 
 def test_the_memory_for_meters_is_bounded() -> None:
-    """Beyond the limit the principal that was longest unseen starts anew."""
+    """Beyond the limit the principal that was not seen for longest is reset."""
     meters = Meters(Quota(requests=1), ManualClock())
     first, second = meters.of("0"), meters.of("1")
     for number in range(2, MAX_METERS):

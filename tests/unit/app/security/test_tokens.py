@@ -28,7 +28,7 @@ def signed(wanted: Wanted | None = None, /, **claims: Any) -> bytes:
 
 
 class Issuer:
-    """An issuer whose key set a test changes, and whoever checks its tokens."""
+    """An issuer whose key set a test changes, and the verifier of its tokens."""
 
     def __init__(self, *keys: dict[str, Any], **settings: Any) -> None:
         self.keys = keys
@@ -75,7 +75,7 @@ async def test_a_token_says_who_and_what(issuer: Issuer, kind: str, algorithm: s
 
 
 async def test_scopes_may_be_a_list_under_another_name() -> None:
-    """Issuers differ in where they put scopes; what is no text among them says nothing."""
+    """Issuers use different claims for scopes; entries that are not text are ignored."""
     issuer = Issuer(jwk("P-256", "k"), jwt_scope_claim="scp")
     await issuer.known.refresh()
     principal = issuer.identify(signed(scp=["read:a", 7, "metrics"], scope="read:b"))
@@ -89,7 +89,7 @@ def encoded(piece: object) -> bytes:
 
 
 def unsigned(**claims: Any) -> bytes:
-    """A token that says of itself that nobody signed it."""
+    """A token whose header says that it is not signed."""
     content = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": NOW_S + 600, **claims}
     return b".".join([encoded({"alg": "none", "kid": "k"}), encoded(content), b""])
 
@@ -138,7 +138,7 @@ async def test_a_token_that_is_not_right_is_nobody(issuer: Issuer, wrong: bytes)
         issuer.identify(wrong)
 
 
-@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")  # of whoever signs with it
+@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")  # of the signing party
 async def test_a_short_key_signs_nothing() -> None:
     """A key that can be broken is as good as none, even if the issuer publishes it."""
     issuer = Issuer(jwk("RSA-short", "k"))
@@ -192,7 +192,7 @@ async def test_a_token_is_verified_once(issuer: Issuer) -> None:
 
 
 async def test_the_memory_for_tokens_is_bounded(issuer: Issuer) -> None:
-    """Beyond the limit the oldest goes, and is verified anew when it comes again."""
+    """Beyond the limit the oldest is dropped, and verified again on its next use."""
     tokens = Tokens(issuer.known, issuer.settings, Meters(Quota(), issuer.clock), max_known=2)
     ada, bob, eve = (signed(sub=name) for name in ("ada", "bob", "eve"))
     first, second = (tokens.identify(some, START_MS) for some in (ada, bob))

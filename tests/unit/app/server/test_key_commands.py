@@ -87,14 +87,14 @@ def test_what_is_wrong_is_told_and_changes_nothing(
 
 
 def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
-    """The second is told, so that neither takes back what the other did."""
+    """The second one gets an error, so that neither undoes the other's change."""
     with changing_keys(FS, tmp_path):
         output = run(tmp_path, "create", "a", "-s", "read:*", code=1)
     assert "being changed by another process" in output.replace("\n", " ")
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    """It is not written over: there may be keys in it that somebody needs."""
+    """It is not overwritten: it may have keys that are still needed."""
     path = tmp_path / "tidelog-api-keys.json"
     path.write_text("{")
     assert "tidelog-api-keys.json" in run(tmp_path, "list", code=1).replace("\n", "")

@@ -94,7 +94,7 @@ def test_what_a_burst_took_is_given_back_when_it_is_over(requests_meanwhile: int
 
 @pytest.mark.parametrize("more_bytes", [WORTH_BYTES // 2] if CAN_GIVE_BACK else [])
 def test_what_is_little_is_not_given_back(more_bytes: int) -> None:
-    """It would be asked for again, and whoever wants memory waits for as long as it takes."""
+    """It would be requested again soon, and the caller would wait for it."""
     floor_bytes = own_bytes() - more_bytes
     assert give_back(floor_bytes) == floor_bytes
     assert WORTH_BYTES < give_back(0) <= own_bytes() + WORTH_BYTES

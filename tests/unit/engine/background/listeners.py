@@ -31,7 +31,7 @@ class Listener:
             self._changed.notify_all()
 
     def wait_for_high_watermark(self, log: Log, offset: int) -> None:
-        """Return once a round has told that the log is committed up to `offset`."""
+        """Return once a round has reported that the log is committed up to `offset`."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: any((log, offset) in told for told in self.rounds), PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Group commit: who is told what, when, and what happens when the disk fails."""
+"""Group commit: which listener is called when, and what happens when the disk fails."""
 
 import errno
 import threading
@@ -107,7 +107,7 @@ def test_an_append_that_somebody_waits_for_is_committed_at_once(
 def test_what_was_committed_survives_a_power_cut(
     world: World, committer: Committer, listener: Listener
 ) -> None:
-    """Once the listener was told, the records are found after the power comes back."""
+    """Once the listener was called, the records survive a power cut."""
     log = world.open_log()
     committer.append(log, new_batch(3), acks_all=True)
     listener.wait_for_high_watermark(log, 3)
@@ -153,7 +153,7 @@ def test_a_sync_under_way_does_not_cover_what_comes_after_its_start(
 def test_logs_of_one_round_are_told_together(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """One call for the whole round: whoever listens is woken once, not once for each log."""
+    """One call for the whole round: the listener is called once, not once for each log."""
     first = world.open_log(log=TopicPartition("events", 0))
     second = world.open_log(log=TopicPartition("events", 1))
     disk.is_slow = True
@@ -241,7 +241,7 @@ def test_a_stopped_committer_takes_no_appends(world: World, committer: Committer
 def test_an_append_that_a_stop_overtakes_is_not_acknowledged(
     world: World, committer: Committer, monkeypatch: pytest.MonkeyPatch, *, acks_all: bool
 ) -> None:
-    """It was written behind the last round: nobody commits it, and it must not look as if."""
+    """It was written after the last round and is not committed, so it must not look committed."""
     log = world.open_log()
     append = log.append
 
@@ -375,7 +375,7 @@ def by_hand(world: World, listener: Listener) -> Committer:
 def test_a_commit_that_finds_no_file_is_done_by_a_later_round(
     world: World, by_hand: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """Who waits goes on waiting, is told nothing, and is served when there are files again.
+    """Waiters keep waiting without an error, and are notified when files are available again.
 
     A new segment, whose name has to be synced as well, took the directory offline.
     """
@@ -402,7 +402,7 @@ def test_a_commit_that_finds_no_file_is_done_by_a_later_round(
 def test_a_stop_that_finds_no_file_tells_who_waits(
     world: World, by_hand: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """It comes to its end, and nobody takes for committed what is not."""
+    """It ends, and no waiter takes an uncommitted append for committed."""
     log = world.open_log()
     by_hand.append(log, new_batch(), acks_all=True)
     log.roll()

@@ -24,7 +24,7 @@ def test_flush_ms_only_makes_it_sooner() -> None:
 
 
 def test_an_urgent_log_is_due_at_once() -> None:
-    """A log that somebody waits for is taken in the next round, and once."""
+    """A log with a waiter is taken in the next round, and once."""
     queue: FlushQueue[str] = FlushQueue()
     queue.add_urgent("a")
     queue.add_urgent("a")
@@ -63,7 +63,7 @@ def test_a_waiter_makes_a_waiting_log_urgent() -> None:
 
 
 def test_a_deadline_in_the_past_is_no_negative_wait() -> None:
-    """Whoever comes late does not wait at all."""
+    """A deadline that has passed gives no wait."""
     queue: FlushQueue[str] = FlushQueue()
     queue.add("a", 50)
     assert queue.wait_ms(80) == 0

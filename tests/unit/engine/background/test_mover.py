@@ -87,7 +87,7 @@ def test_a_move_is_reported_from_its_beginning_to_its_end() -> None:
 
 
 def test_progress_is_told_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far the copy reaches rises to the end of the log; the end is told too."""
+    """The end of the copy rises to the end of the log, which is reported too."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     disk, _, manager, _ = prepared()
     disk.opened.set()
@@ -128,7 +128,7 @@ def test_where_a_partition_is_already_nothing_is_begun() -> None:
 
 
 def test_what_cannot_be_is_refused_at_once() -> None:
-    """An unknown topic, a path that is no data directory, a disk that is offline."""
+    """An unknown topic, a path that is not a data directory, a disk that is offline."""
     _, _, manager, mover = prepared()
     with pytest.raises(TopicNotFound):
         mover.start(TopicPartition("none", 0), B)
@@ -169,7 +169,7 @@ def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
     report = mover.report(GONE)
     assert report is not None
     assert "was deleted before it was moved" in str(report.problem)
-    mover.start(OTHER, A)  # behind the second move of the one that was asked for twice
+    mover.start(OTHER, A)  # after the second move of the one that was requested twice
     ended.wait_for(1)
     assert ended.moves[3:] == [(OTHER, True)]
     mover.stop()
@@ -199,7 +199,7 @@ class Broken(ManualScheduler):
 
 
 def test_an_error_that_nobody_foresaw_is_reported_too(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever looks at the report does not wait for ever."""
+    """Callers that poll the report do not wait for ever."""
     disk = Gate()
     disk.opened.set()
     world = World(fs=disk)

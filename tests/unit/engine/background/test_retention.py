@@ -74,7 +74,7 @@ def test_a_log_that_fails_does_not_keep_the_others_from_their_pass(
 
 
 def test_whatever_a_log_meets_the_others_are_cleared_out(caplog: pytest.LogCaptureFixture) -> None:
-    """An error that nobody foresaw ended the pass for all logs after it."""
+    """An unexpected error ended the pass for all logs after it."""
 
     class Failing(NullRecorder):
         def segments_deleted(self, log: TopicPartition, *, count: int, size_bytes: int) -> None:

@@ -166,7 +166,7 @@ def test_large_segments_are_read_piece_by_piece() -> None:
 
 
 def test_segments_that_go_meanwhile_are_not_missed() -> None:
-    """What retention takes between two segments is no damage, and the rest is still verified."""
+    """A segment that retention removes meanwhile is not damage, and the rest is verified."""
     scene = Scene()
     log = scene.log
     end = log.watermarks.high_watermark

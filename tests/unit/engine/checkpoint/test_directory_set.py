@@ -19,7 +19,7 @@ KNOWN = DirectorySet(A, SET, 3, {A: "/a", B: "/b"})
 
 
 def test_what_is_written_is_read_and_survives_a_power_cut(disk: ForgetfulDisk) -> None:
-    """The whole set with its generation; no file is no set."""
+    """The whole set with its generation; a missing file is None."""
     assert read_directory_set(disk, DIRECTORY) is None
     write_directory_set(disk, DIRECTORY, KNOWN)
     disk.restart(power_cut=True)

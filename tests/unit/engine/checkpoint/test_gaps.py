@@ -1,4 +1,4 @@
-"""Gaps between segments that nobody lost, written down."""
+"""Recorded gaps between segments, in which nothing was lost."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def test_what_is_written_is_read(disk: ForgetfulDisk, path: Path) -> None:
 
 
 def test_no_bit_may_change_what_it_says(disk: ForgetfulDisk, path: Path) -> None:
-    """Each single bit of the file turned over is told, or was one of those between its words."""
+    """Each flipped bit of the file is detected, unless it is in the spacing."""
     content = disk.read_bytes(path)
     for bit in range(8 * len(content)):
         changed = bytearray(content)
@@ -49,7 +49,7 @@ def test_no_bit_may_change_what_it_says(disk: ForgetfulDisk, path: Path) -> None
 def test_what_was_changed_by_hand_is_believed_without_its_checksum(
     disk: ForgetfulDisk, path: Path
 ) -> None:
-    """With the old checksum it is refused, and told what to do; spacing never matters."""
+    """With the old checksum it is refused, with advice; spacing never matters."""
     stored = json.loads(disk.read_bytes(path))
     rewrite(disk, path, json.dumps(stored, indent=7).encode())
     assert read(disk) == {"version": 1, **FIELDS}
@@ -76,14 +76,14 @@ def test_what_was_changed_by_hand_is_believed_without_its_checksum(
     ids=range(7),
 )
 def test_anything_else_is_damage(disk: ForgetfulDisk, path: Path, content: bytes) -> None:
-    """Another version, a field that nobody knows, no object, no JSON."""
+    """Another version, an unknown field, not an object, not JSON."""
     rewrite(disk, path, content)
     with pytest.raises(CorruptCheckpoint, match=path.name):
         read(disk)
 
 
 def test_no_file_says_nothing(disk: ForgetfulDisk) -> None:
-    """That is no damage."""
+    """That is not damage."""
     assert read(disk) is None
 
 

@@ -15,7 +15,10 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min
 
 
 def test_file_is_a_version_a_count_and_lines(place: Place) -> None:
-    """The bytes are those of Kafka, with a newline at the end; no entries are no lines."""
+    """The bytes are those of Kafka, with a newline at the end.
+
+    Without entries there are no lines.
+    """
     path = place / "checkpoint"
     write_lines(place.fs, path, [("foo", 0, 42), ("bar.baz", 3, 100)])
     assert place.fs.read_bytes(path) == b"0\n2\nfoo 0 42\nbar.baz 3 100\n"
@@ -35,7 +38,7 @@ def test_what_is_written_is_read(rows: list[tuple[str, str]]) -> None:
 @kafka("OffsetCheckpointFileTest.shouldReturnEmptyMapForEmptyFile")
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0"])
 def test_file_without_a_count_has_no_entries(place: Place, content: bytes) -> None:
-    """Kafka creates the file empty; a version alone is no entries either."""
+    """Kafka creates the file empty; a version alone has no entries either."""
     path = place.write("checkpoint", content)
     assert read_lines(place.fs, path, 3) == []
 

@@ -21,7 +21,7 @@ TOPIC_ID = "S6g8ZPZuQWap3C72_08X5Q"
 
 
 def test_topic_id_is_a_uuid_in_base64url() -> None:
-    """Kafka's example is spelt as Kafka spells it; all zeros is no id."""
+    """Kafka's example has Kafka's text; all zeros is not an id."""
     raw = uuid.UUID("4ba83c64-f66e-4166-a9dc-2ef6ff4f17e5").bytes
     assert format_topic_id(raw) == TOPIC_ID
     assert is_topic_id(TOPIC_ID)

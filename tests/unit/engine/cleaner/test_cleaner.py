@@ -150,7 +150,7 @@ def test_a_mark_outside_the_log_is_put_right(mark: int) -> None:
 
 
 def test_a_damaged_checkpoint_costs_a_round(caplog: pytest.LogCaptureFixture) -> None:
-    """Everything counts as dirty, and the file is written anew."""
+    """Everything counts as dirty, and the file is written again."""
     compacted = dirty()
     compacted.cleaner.run_pass()
     compacted.close()
@@ -255,7 +255,7 @@ def test_cleaning_at_once_takes_as_many_rounds_as_it_needs() -> None:
 
 
 def test_only_compacted_logs_are_cleaned() -> None:
-    """A log that nobody wants compacted is refused, whoever asks."""
+    """A log without compact in its policy is refused, for every caller."""
     compacted = dirty()
     compacted.manager.update_topic(EVENTS.topic, {"cleanup.policy": "delete"})
     assert compacted.cleaner.run_pass() is None
@@ -290,7 +290,7 @@ def test_nothing_is_cleaned_before_the_start_and_after_the_stop() -> None:
 def test_a_log_that_changes_meanwhile_is_cleaned_another_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The background gives up the round; whoever asked for it gets a second one."""
+    """The background gives up the round; a caller of `clean_now` gets a second one."""
     caplog.set_level(logging.INFO)
     for by_hand in (False, True):
         clock = Alarm()
@@ -337,7 +337,7 @@ def test_bytes_that_go_while_they_are_read_are_no_damage() -> None:
 
 @kafka("LogCleanerTest.testCleanSegmentsWithAbort")
 def test_a_stop_ends_a_round_under_way() -> None:
-    """The round changes nothing, and whoever asked for it is told."""
+    """The round changes nothing, and its caller gets an error."""
     clock = Alarm()
     compacted = dirty(World(clock=clock))
     before = compacted.pairs()
@@ -355,7 +355,7 @@ def test_a_stop_ends_a_round_under_way() -> None:
 
 
 def test_a_full_disk_is_met_again_another_time() -> None:
-    """It is no fault of the log's: the next pass tries again."""
+    """The log is not at fault: the next pass tries again."""
     compacted = dirty()
     compacted.world.disk.remaining_bytes = 0
     assert compacted.cleaner.run_pass() is None

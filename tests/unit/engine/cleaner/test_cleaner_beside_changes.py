@@ -217,7 +217,7 @@ def test_a_failing_disk_takes_the_directory_offline(operation: str, path_end: st
 
 
 def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
-    """Files of a round that could not clean up behind itself are replaced."""
+    """Files of a round that could not remove them are replaced."""
     compacted = filled()
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         path = compacted.log.directory / f"{0:020d}{suffix}.cleaned"
@@ -231,9 +231,9 @@ def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
 
 @pytest.mark.parametrize("by_restart", [True, False])
 def test_what_a_default_had_compacted_is_whole_under_another(*, by_restart: bool) -> None:
-    """Offsets are missing behind segments, and nobody takes that for a loss after a crash.
+    """Offsets are missing after segments, which is not treated as a loss after a crash.
 
-    A start removed everything behind the first of them once the default was `delete`.
+    A start removed everything after the first of them once the default was `delete`.
     """
     small = {"segment.bytes": "300", "segment.index.bytes": "1200", "retention.ms": "-1"}
     policies = ["compact"] if by_restart else ["delete", "compact"]

@@ -100,7 +100,7 @@ def test_nobody_notices_the_cleaner(tmp_path: Path) -> None:
 
 
 def test_truncation_and_retention_beside_the_cleaner(tmp_path: Path) -> None:
-    """Whoever comes first wins, and the log stays whole."""
+    """The first one wins, and the log stays consistent."""
     world = World(fs=PosixFileSystem(), directory=tmp_path)
     compacted = Compacted(world, {"segment.bytes": 2000, "file.delete.delay.ms": 0})
     appender = Appender(compacted)

@@ -25,7 +25,10 @@ def test_a_disk_that_cannot_be_read_is_asked_once() -> None:
 
 
 def test_a_log_that_finds_no_file_is_looked_at_again() -> None:
-    """Too many open files are nobody's fault: the next pass cleans it. It was given up for good."""
+    """Too many open files are not the log's fault: the next pass cleans it.
+
+    It was given up until a restart.
+    """
     compacted = Compacted(overrides={"max.compaction.lag.ms": 1000})
     compacted.put(("a", "1"), ("a", "2"))
     compacted.seal()

@@ -151,7 +151,7 @@ class Fatal(Meters):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_ends_by_itself_is_counted() -> None:
-    """What is no error of a pass ends it; one that was stopped has not died."""
+    """An error outside a pass ends it; a stopped thread has not died."""
     for recorder, is_dead in ((Fatal(), True), (Meters(), False)):
         died = getattr(recorder, "died", threading.Event())
         compacted = Compacted(World(recorder=recorder))

@@ -1,4 +1,4 @@
-"""What the cleaner would clean, told before it does."""
+"""What the cleaner would clean, without cleaning."""
 
 import pytest
 

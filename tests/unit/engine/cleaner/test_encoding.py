@@ -101,7 +101,7 @@ def test_records_without_a_time_keep_having_none() -> None:
 
 
 def test_append_time_stays_the_time_of_all_records() -> None:
-    """With log append time the maximum is no record's own and is not computed anew."""
+    """With log append time the maximum is not a record's own and is not recomputed."""
     original = batch(timestamp_type=TimestampType.LOG_APPEND_TIME)
     kept = list(original.records())[:2]
     rewritten = BatchView(rewritten_batch(original.header, kept, None))

@@ -62,7 +62,7 @@ def test_only_the_newest_record_of_a_key_stays() -> None:
 
 
 def test_a_batch_that_loses_nothing_stays_as_it_is() -> None:
-    """The very bytes, compressed by somebody else or not."""
+    """The same bytes, in whatever codec."""
     batch = view(("a", "1"), ("b", "2"), base_offset=10, codec=Codec.GZIP)
     assert BatchFilter(ROUND, newest(a=10, b=11)).keep(batch) is batch.buffer
 
@@ -75,7 +75,7 @@ def test_a_batch_that_loses_everything_goes() -> None:
 
 
 def test_records_beyond_the_map_stay() -> None:
-    """Where the map ends nobody knows what is newest, and nothing is dropped."""
+    """Above the end of the map the newest records are unknown, and nothing is dropped."""
     batch = view(("a", "1"), ("a", "2"), base_offset=10)
     batch_filter = BatchFilter(ROUND, newest(latest=10, a=10))
     assert batch_filter.keep(batch) is batch.buffer
@@ -135,7 +135,7 @@ def test_the_last_batch_of_the_round_stays_as_a_header(*, ends_round: bool) -> N
 def test_a_producers_last_batch_stays_as_a_header(
     last_offset: int | None, *, is_kept: bool
 ) -> None:
-    """Told by its last offset, not by its sequence."""
+    """Identified by its last offset, not by its sequence."""
     batch = view(("a", "1"), ("a", "2"), base_offset=10, **PRODUCER)
     last_batches = {9: LastBatch(last_offset, 2)}
     kept = BatchFilter(ROUND, newest(a=99), last_batches=last_batches).keep(batch)

@@ -10,7 +10,7 @@ OPEN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transacti
 
 
 def test_a_mark_above_what_is_undecided_is_not_believed() -> None:
-    """Whoever wrote it: an open transaction is never cleaned for it."""
+    """Even if it is in the file: an open transaction is never cleaned."""
     compacted = Compacted()
     compacted.put(("key", "g"))
     compacted.put(("key", "h"), **OPEN)
@@ -53,7 +53,7 @@ def test_a_mark_goes_with_what_it_was_about(*, power_cut: bool) -> None:
 
 
 def test_a_mark_below_a_cut_stays() -> None:
-    """What it says is still true; the mark of another log is nobody's business."""
+    """It is still correct; the mark of another log is not touched."""
     compacted = Compacted()
     for value in "abcdef":
         compacted.put(("key", value))
@@ -66,7 +66,7 @@ def test_a_mark_below_a_cut_stays() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_topic_that_was_made_again_is_dirty(*, power_cut: bool) -> None:
-    """A crash right behind that finds no mark of the topic that was deleted."""
+    """A crash right after that finds no mark of the deleted topic."""
     compacted = Compacted()
     for value in "abcdef":
         compacted.put(("key", value))

@@ -1,4 +1,4 @@
-"""What is told of a cleaning that took several rounds."""
+"""The report of a cleaning that took several rounds."""
 
 from dataclasses import replace
 

@@ -188,7 +188,7 @@ def test_gaps_between_segments_do_not_stop_a_round() -> None:
 
 @kafka("LogCleanerTest.testSizeTrimmedForPreallocatedAndCompactedTopic")
 def test_a_preallocated_output_is_as_long_as_its_content() -> None:
-    """No zeros stay behind."""
+    """No zeros are left."""
     compacted = Compacted(overrides={"preallocate": "true", "segment.bytes": 4096})
     compacted.put(("a", "1"), ("a", "2"))
     compacted.clean()

@@ -24,7 +24,7 @@ def test_directories_are_made_once_and_listed_in_order(place: Place) -> None:
 
 
 def test_an_open_directory_is_synced_under_any_name(place: Place) -> None:
-    """Whoever has opened it need not know where it lies by now; once closed it is of no use."""
+    """The open handle is independent of the directory's name; it cannot be used once closed."""
     place.fs.make_directory(place / "d")
     with place.fs.open_directory(place / "d") as directory:
         place.fs.rename(place / "d", place / "e")
@@ -56,7 +56,7 @@ def test_names_are_told_apart(place: Place) -> None:
 
 
 def test_entries_say_which_names_are_directories(place: Place) -> None:
-    """They are told in order, and as `is_directory` tells each."""
+    """They are sorted, and agree with `is_directory`."""
     place.write("b", b"")
     place.fs.make_directory(place / "c")
     place.fs.make_directory(place / "a")
@@ -165,7 +165,7 @@ def test_lock_left_by_a_crash_does_not_lock(place: Place) -> None:
 
 
 def test_an_owner_whose_lock_file_is_gone_owns_nothing(place: Place) -> None:
-    """Whoever removed it let others in, and what the next owner made is left alone."""
+    """The removal allowed another owner, whose file is not touched."""
     first = DirectoryLock(place.fs, place.directory)
     first.ensure_held()
     place.fs.remove(place / LOCK_FILE)

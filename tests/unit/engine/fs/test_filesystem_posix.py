@@ -32,7 +32,10 @@ def fs() -> PosixFileSystem:
 
 @contextmanager
 def file_size_limit(limit_bytes: int) -> Iterator[None]:
-    """Let the system refuse bytes behind a limit as a full disk does: short, then an error."""
+    """Make the system refuse bytes after a limit as a full disk does.
+
+    A short write, then an error.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:
@@ -190,7 +193,7 @@ def test_failure_of_a_cached_read_is_reported(
 def test_descriptor_lives_as_long_as_a_reader_uses_it(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing a file amid a read neither breaks the read nor leads it to another file."""
+    """Closing a file during a read neither breaks the read nor makes it read another file."""
     reading, closed = threading.Event(), threading.Event()
     whole_read = os.pread
 
@@ -249,7 +252,7 @@ def test_another_process_owns_the_directory(fs: PosixFileSystem, tmp_path: Path)
 def test_lock_on_a_file_that_its_owner_just_removed_is_taken_anew(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replaced: bool
 ) -> None:
-    """A lock on a file without its name would exclude nobody, so it is not believed."""
+    """A lock on a file without a name would exclude no other process, so it does not count."""
     lock_for_real = fcntl.lockf
     calls = []
 

@@ -68,7 +68,7 @@ def test_reads_go_on_until_one_fails(health: DirectoryHealth) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, number: int) -> None:
-    """An append that found no space left nothing behind, so the next one may try again."""
+    """An append without space wrote nothing, so the next one may try again."""
     with pytest.raises(StorageFull, match="no space left") as refused, health.appending:
         raise os_error(number)
     assert refused.value.facts() == {"directory": "/data"}
@@ -98,7 +98,7 @@ def test_what_passes_is_no_fault_of_the_disk(
 
 
 def test_full_disk_amid_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:
-    """A sync or a rename without space leaves nobody knows what; so does a failing append."""
+    """After a sync or rename without space the state is unknown, as after a failing append."""
     with pytest.raises(StorageOffline), health.writing:
         raise os_error(errno.ENOSPC)
     other = DirectoryHealth(DIRECTORY)
@@ -129,7 +129,7 @@ class Lock:
             raise os_error(errno.ESTALE)
 
     def release(self) -> None:
-        """Nobody asks for it here."""
+        """Not used in these tests."""
 
 
 def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> None:
@@ -153,7 +153,10 @@ def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> Non
 
 
 def test_what_may_stay_half_done_is_not_begun_without_the_lock(health: DirectoryHealth) -> None:
-    """It is looked at before, as what is removed may be somebody else's by now; and errors tell."""
+    """The lock is checked before, because the files may belong to another owner.
+
+    Errors are raised.
+    """
     lock = Lock()
     health.watch(lock)
     with pytest.raises(StorageFull), health.trying:
@@ -179,7 +182,7 @@ def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> 
 
 
 def test_who_syncs_looks_at_the_lock_afterwards(health: DirectoryHealth) -> None:
-    """Once, and nothing counts as synced if it was lost by then; an error is told as for writes."""
+    """Once; nothing counts as synced if it was lost by then; errors are raised as for writes."""
     lock = Lock()
     health.watch(lock)
     with health.syncing:

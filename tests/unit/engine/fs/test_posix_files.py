@@ -28,7 +28,7 @@ def test_append_many_writes_all_buffers_in_order(place: Place) -> None:
 @kafka("FileRecordsTest.testRead", "FileRecordsTest.testOutOfRangeSlice")
 @pytest.mark.parametrize("read", ["read_at", "read_cached"])
 def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> None:
-    """A read inside the file is whole, across its end it stops there, behind it is empty."""
+    """A read inside the file is complete, one across its end stops there, one after it is empty."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"0123456789")
         reads = [getattr(file, read)(*span) for span in [(2, 3), (8, 5), (10, 5), (99, 1), (3, 0)]]
@@ -36,7 +36,7 @@ def test_reads_are_short_only_where_the_file_ends(place: Place, read: str) -> No
 
 
 def test_what_was_prefetched_is_read_as_ever(place: Place) -> None:
-    """It may lie behind the end, or be of a file that is gone: the wish changes nothing."""
+    """A range after the end, or of a removed file, changes nothing."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"0123456789")
         for position, length in ((0, 5), (8, 100), (99, 1)):
@@ -57,7 +57,7 @@ def test_reopened_file_goes_on_at_its_end(place: Place) -> None:
 
 
 def test_exclusive_open_refuses_an_existing_file(place: Place) -> None:
-    """Who asks to be the creator fails if somebody else was."""
+    """It fails if another process has created the file."""
     place.fs.open(place / "f", create=True, exclusive=True).close()
     with pytest.raises(FileExistsError):
         place.fs.open(place / "f", create=True, exclusive=True)
@@ -141,7 +141,7 @@ def test_open_file_follows_a_rename_and_outlives_a_removal(place: Place) -> None
 
 
 def test_closed_file_says_so(place: Place) -> None:
-    """Whoever uses a closed file gets an error that names the cause, however often it is closed."""
+    """Using a closed file raises an error that names the cause, however often it is closed."""
     file = place.fs.open(place / "f", create=True)
     file.append(b"abc")
     file.close()
@@ -174,7 +174,7 @@ def test_an_open_file_tells_its_age_under_any_name(place: Place) -> None:
 
 
 def test_version_tells_files_of_one_name_apart(place: Place) -> None:
-    """A file that took another's name is told apart; one that was left alone is the same."""
+    """A file that took another's name has another version; an unchanged one has the same."""
     with place.fs.open(place / "f", create=True) as file:
         seen = [file.version()]
         assert file.version() == seen[0]
@@ -185,7 +185,7 @@ def test_version_tells_files_of_one_name_apart(place: Place) -> None:
 
 
 def test_forgetting_what_is_cached_loses_nothing(place: Place) -> None:
-    """What was appended is read from the disk then, and the next append goes on behind it."""
+    """The appended bytes are then read from the disk, and the next append continues after them."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"one")
         file.forget_cached()

@@ -1,8 +1,8 @@
-"""An index whose file was made longer or shorter and could not be mapped again.
+"""An index whose file was resized and could not be mapped again.
 
-Before Python 3.13 a map has a descriptor of its own. It is given back before the file changes its
-length, and another thread may take it. Such an index raised ValueErrors from then on: an append
-met one behind its write.
+Before Python 3.13 a map has its own descriptor. It is released before the file is resized, and
+another thread may take it. Such an index raised ValueErrors from then on: an append got one after
+its write.
 """
 
 from __future__ import annotations

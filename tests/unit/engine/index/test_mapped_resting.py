@@ -60,7 +60,7 @@ def test_any_look_opens_it_again(resting: OffsetIndex) -> None:
 def test_it_grows_when_it_is_next_appended_to(
     disk: ForgetfulDisk, path: Path, resting: OffsetIndex
 ) -> None:
-    """An active segment that nobody appends to after a start keeps a file without empty room."""
+    """An active segment without appends since the start keeps a file without free space."""
     resting.restore_max_size()
     assert not resting.is_full
     assert disk.size_bytes(path) == 4 * 8
@@ -83,7 +83,7 @@ def test_room_that_nobody_used_is_given_up_without_a_file(
 def test_a_file_that_changed_meanwhile_is_not_believed(
     disk: ForgetfulDisk, path: Path, resting: OffsetIndex
 ) -> None:
-    """A file that was cut would end the process at the first touch behind its end (SIGBUS)."""
+    """Access after the end of a file that was cut would kill the process (SIGBUS)."""
     with disk.open(path) as file:
         file.truncate(8)
     with pytest.raises(CorruptIndex, match="its length is 8; it was 32"):
@@ -125,7 +125,10 @@ def test_a_file_that_could_not_grow_is_let_go_of(
 
 
 def test_what_is_not_on_the_disk_does_not_rest(disk: ForgetfulDisk, path: Path) -> None:
-    """Nobody would sync it: an entry, a cut or a new length since the last sync keep it open."""
+    """It would never be synced.
+
+    An entry, a cut or a new length since the last sync keep it open.
+    """
     index = OffsetIndex(disk, path, BASE, MAX_BYTES)
     changes: list[Callable[[], object]] = [
         lambda: index.append(*ENTRIES[0]),
@@ -169,7 +172,7 @@ def test_a_sync_under_way_has_its_file_to_the_end(disk: ForgetfulDisk, path: Pat
 def test_a_sync_just_before_an_entry_is_stored_is_not_its_own(
     disk: ForgetfulDisk, path: Path
 ) -> None:
-    """A flush syncs beside an append: an entry that came behind it must be synced by the next."""
+    """A flush syncs during an append: an entry stored after it must be synced by the next."""
 
     class Overtaken:
         size = ENTRY.size
@@ -191,7 +194,7 @@ def test_a_sync_just_before_an_entry_is_stored_is_not_its_own(
 
 
 def test_a_closed_index_does_not_wake(resting: OffsetIndex) -> None:
-    """Closed is closed, whether it rested before or is told to rest afterwards."""
+    """It stays closed, whether it rested before or `rest` is called afterwards."""
     resting.close_handles()
     resting.rest()
     for use in (lambda: resting.lookup(BASE), resting.wake, resting.sync, resting.reset):

@@ -45,7 +45,7 @@ def test_empty_index_leads_to_the_first_byte(index: OffsetIndex) -> None:
 
 @kafka("OffsetIndexTest.lookupExtremeCases")
 def test_lookup_finds_the_last_entry_at_or_before(filled: OffsetIndex) -> None:
-    """Between entries the lower one answers, on an entry that one, behind the last the last."""
+    """Between entries the lower one, on an entry that one, after the last the last."""
     found = [filled.lookup(BASE + delta) for delta in (-9, 0, 1, 3, 4, 19, 20, 10_000)]
     first = OffsetPosition(BASE, 0)
     one, four, nine, twenty = ENTRIES
@@ -169,7 +169,10 @@ def test_crash_leaves_padding_that_counts_until_a_reset(
 
 
 def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: OffsetIndex) -> None:
-    """A size is rounded down to whole entries; the same size is no change; entries are not cut."""
+    """A size is rounded down to whole entries; the same size changes nothing.
+
+    Entries are not cut.
+    """
     assert not filled.resize(247)
     assert filled.resize(40)
     assert (disk.size_bytes(path), list(filled.entries())) == (40, ENTRIES)
@@ -213,7 +216,7 @@ def test_read_only_index_is_left_as_it_is(
 
 @kafka("OffsetIndexTest.forceUnmapTest")
 def test_closed_index_says_so(filled: OffsetIndex) -> None:
-    """Whoever uses a closed index gets an error that names the cause, never foreign memory."""
+    """Using a closed index raises an error that names the cause, and never reads foreign memory."""
     filled.close_handles()
     filled.close()
     uses = [
@@ -274,7 +277,10 @@ def test_full_disk_refuses_an_entry_instead_of_killing_the_process(
 
 @kafka("OffsetIndexTest.testSanityLastOffsetEqualToBaseOffset")
 def test_sane_index_passes(filled: OffsetIndex, disk: ForgetfulDisk, path: Path) -> None:
-    """Entries at or behind the base offset are sane, also one that equals it; so is no entry."""
+    """Entries at or after the base offset are sane, also one that equals it.
+
+    So is an empty index.
+    """
     filled.sanity_check()
     equal = OffsetIndex(disk, path.with_name("equal"), BASE, 240)
     equal.sanity_check()
@@ -284,7 +290,7 @@ def test_sane_index_passes(filled: OffsetIndex, disk: ForgetfulDisk, path: Path)
 
 @pytest.mark.parametrize("content", ["ffffffff 00000000", "00000001 00000000 00"])
 def test_impossible_index_is_corrupt(disk: ForgetfulDisk, path: Path, content: str) -> None:
-    """An entry below the base offset, or a length that is no whole entries, cannot be an index."""
+    """An entry below the base offset, or a length that is not whole entries, is an error."""
     with disk.open(path, create=True) as file:
         file.append(bytes.fromhex(content))
     with pytest.raises(CorruptIndex, match="corrupt") as found:

@@ -38,7 +38,7 @@ def test_entries_are_twelve_bytes(disk: ForgetfulDisk, path: Path) -> None:
 
 @kafka("TimeIndexTest.testResize")
 def test_resize_keeps_the_entries(disk: ForgetfulDisk, path: Path, filled: TimeIndex) -> None:
-    """The same whole entries are no change, others are, and the last one stays known."""
+    """The same number of entries changes nothing, others do, and the last one stays known."""
     assert not filled.resize(6 * 12 + 11)
     assert filled.resize(4 * 12)
     assert (disk.size_bytes(path), filled.is_full) == (4 * 12, True)
@@ -73,7 +73,7 @@ def test_an_entry_without_a_time_is_nobodys(
 
 @kafka("TimeIndexTest.testLookUp")
 def test_lookup_finds_the_last_entry_at_or_before(filled: TimeIndex) -> None:
-    """Between entries the lower one answers, before the first none, behind the last the last."""
+    """Between entries the lower one, before the first none, after the last the last."""
     found = [filled.lookup(time) for time in (9, 10, 39, 40, 199, 200, 10_000)]
     ten, forty, ninety, two_hundred = ENTRIES
     assert found == [(-1, BASE), ten, ten, forty, ninety, two_hundred, two_hundred]
@@ -167,7 +167,7 @@ def test_closed_index_is_trimmed_and_reopens(
 
 
 def test_closed_index_says_so(filled: TimeIndex) -> None:
-    """Whoever uses a closed index gets an error that names the cause."""
+    """Using a closed index raises an error that names the cause."""
     filled.close()
     uses: list[Callable[[], object]] = [
         lambda: filled.lookup(10),

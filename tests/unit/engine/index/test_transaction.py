@@ -110,7 +110,10 @@ def test_search_finds_what_touches_a_range(
 @kafka("TransactionIndexTest.testTruncate")
 @pytest.mark.parametrize(("offset", "kept"), [(51, 4), (50, 3), (36, 3), (35, 2), (0, 0)])
 def test_truncation_keeps_markers_below(filled: TransactionIndex, offset: int, kept: int) -> None:
-    """The first marker at or behind the offset goes with all after it; then appends go on."""
+    """The first marker at or after the offset is removed with all after it.
+
+    Then appends continue.
+    """
     filled.truncate_to_offset(offset)
     assert list(filled.entries()) == ABORTED[:kept]
     filled.append(AbortedTransaction(9, 100, 101, 102))
@@ -118,7 +121,7 @@ def test_truncation_keeps_markers_below(filled: TransactionIndex, offset: int, k
 
 
 def test_reset_empties_the_file(disk: ForgetfulDisk, path: Path, filled: TransactionIndex) -> None:
-    """Recovery starts anew, with any marker."""
+    """Recovery starts again, with any marker."""
     filled.reset()
     assert (list(filled.entries()), disk.read_bytes(path)) == ([], b"")
     filled.append(ABORTED[0])
@@ -188,7 +191,7 @@ def test_failed_append_changes_nothing(disk: ForgetfulDisk, index: TransactionIn
 
 
 def test_closed_index_says_so(filled: TransactionIndex, disk: ForgetfulDisk, path: Path) -> None:
-    """Whoever uses a closed index gets an error that names the cause."""
+    """Using a closed index raises an error that names the cause."""
     filled.close_handles()
     for use in (lambda: filled.append(ABORTED[0]), lambda: list(filled.entries()), filled.sync):
         with pytest.raises(ValueError, match=r"closed|follow"):

@@ -62,7 +62,7 @@ def test_a_flush_that_a_close_overtakes_says_so() -> None:
 
 
 def test_a_scheduled_flush_that_a_close_overtakes_has_nothing_to_say() -> None:
-    """Nobody waits for it, and the close has written all there was."""
+    """No caller waits for it, and the close has written everything."""
     recorder = BetweenSyncs()
     world = World(recorder=recorder)
     log = world.open_log()
@@ -142,7 +142,7 @@ def test_a_flush_beside_a_truncation_and_a_move_leaves_the_directory_online() ->
 
 
 def moving_world() -> tuple[LogManager, ForgetfulDisk, ManualScheduler]:
-    """Two data directories, and a log of two segments that nobody has flushed."""
+    """Two data directories, and a log of two unflushed segments."""
     disk, clock = ForgetfulDisk(), ManualClock()
     scheduler = ManualScheduler(clock)
     manager = LogManager(
@@ -188,7 +188,7 @@ def test_a_flush_that_a_move_overtakes_amid_its_indexes_is_done(nth: int) -> Non
 
 
 def test_a_commit_beside_a_roll_whose_sync_fails_shows_nothing() -> None:
-    """The kernel has told the roll of the failure: the commit's own sync would succeed.
+    """The kernel reports the failure to the roll: the commit's own sync would succeed.
 
     A log with gaps syncs its last segment before the next one begins.
     """

@@ -62,7 +62,7 @@ def test_a_sealed_segment_is_shown_byte_for_byte(log: Log, world: World) -> None
 
 
 def test_the_active_segment_is_shown_as_far_as_it_is_committed(log: Log, world: World) -> None:
-    """What is not on disk yet is not in the log file, and no index leads to it or behind it."""
+    """Unsynced records are not in the download, and no index entry points at or after them."""
     shown = {kind: content(log, 40, kind) for kind in (FileKind.LOG, *INDEXES)}
     fill(log, batches=30, first=60)
     assert {kind: content(log, 40, kind) for kind in shown} == shown
@@ -105,7 +105,7 @@ def test_any_part_of_a_log_file_is_that_part(position: int, max_bytes: int) -> N
 
 @pytest.mark.parametrize("base_offset", [1, 39, 41, 99])
 def test_only_the_base_offset_names_a_segment(log: Log, base_offset: int) -> None:
-    """An offset inside a segment, or behind all of them, is none."""
+    """An offset inside a segment, or after all of them, is not found."""
     with pytest.raises(SegmentNotFound):
         log.reader.open_file(base_offset, FileKind.LOG)
 
@@ -145,7 +145,7 @@ def test_aborted_transactions_are_shown_when_their_marker_is(world: World) -> No
 
 
 def test_a_removed_segment_is_read_to_its_end(world: World) -> None:
-    """Retention takes the names of the files; whoever has one open reads on."""
+    """Retention removes the names of the files; readers with an open file continue."""
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 20, 3)
     log.durability.commit()
@@ -195,7 +195,10 @@ def test_a_compacted_segment_is_read_to_its_end_and_has_another_version() -> Non
 
 
 def test_a_cut_log_is_not_read_on(log: Log) -> None:
-    """What came into the file behind the cut is another log: the reader of the old one ends."""
+    """Bytes written after the cut belong to another log.
+
+    The reader of the old one gets an error.
+    """
     file = log.reader.open_file(40, FileKind.LOG)
     first = log.reader.read_file(file, 0, 100)
     log.truncate_to(50)

@@ -355,7 +355,7 @@ def test_a_followers_offsets_may_not_lie_below_the_end() -> None:
 
 
 def test_a_followers_last_batch_may_be_cut_short() -> None:
-    """What a fetch ended in the middle of is left out; nothing whole is no append."""
+    """An incomplete batch at the end of a fetch is ignored; without a whole one it is an error."""
     log = opened()
     log.append(batch_at(0) + batch_at(1)[:20], origin=FOLLOWER)
     assert log.watermarks.log_end_offset == 1

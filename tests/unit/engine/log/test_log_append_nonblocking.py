@@ -58,7 +58,7 @@ def test_a_new_segment_opens_its_indexes_first() -> None:
 
 
 def test_a_record_of_the_far_future_rolls() -> None:
-    """A segment's age is that of its records: what their clients' clocks say is no write alone."""
+    """A segment's age follows record times, so a client's clock can make an append roll."""
     world = World()
     log = ready(world)
     future = new_batch(1, timestamp=world.clock.now_ms() + 10_000)
@@ -74,7 +74,7 @@ def test_a_segment_that_was_found_is_looked_at_first() -> None:
 
 
 def test_a_lock_that_others_hold_is_not_waited_for() -> None:
-    """Whoever holds a log's lock may sync under it: a truncation does."""
+    """The holder of a log's lock may sync under it: a truncation does."""
     log = ready(World())
     entered, over = threading.Event(), threading.Event()
 
@@ -94,7 +94,7 @@ def test_a_lock_that_others_hold_is_not_waited_for() -> None:
 
 
 def test_a_read_that_must_not_wait_opens_no_index() -> None:
-    """The segment that an append has rolled to has none open, until somebody may wait for that."""
+    """The segment that an append has rolled to has no open index, until a call that may wait."""
     log = ready(World())
     log.append(new_batch(1, value=b"x" * 9_900))
     log.durability.commit()

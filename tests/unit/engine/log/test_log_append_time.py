@@ -37,7 +37,7 @@ def test_append_time_is_stamped() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_what_did_not_go_in_may_come_again_with_append_time(codec: Codec) -> None:
-    """Who is told to wait, or expected another end, has the bytes as sent, without a stamp."""
+    """An append that must wait, or expected another end, has its bytes as sent, without a stamp."""
     settings = {"message_timestamp_type": "LogAppendTime", "compression_type": "lz4"}
     log = World().open_log(with_config(**settings))
     batch = values_of([b"a", b"b"], codec=codec)

@@ -43,7 +43,7 @@ def test_a_closed_log_is_what_a_clean_stop_leaves() -> None:
 
 
 def test_a_clean_stop_survives_a_power_cut() -> None:
-    """Nobody scans afterwards, so everything is on disk when close returns."""
+    """A clean start does not scan, so everything is on disk when close returns."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=50)
@@ -57,7 +57,7 @@ def test_a_clean_stop_survives_a_power_cut() -> None:
 
 
 def test_a_closed_log_refuses_readers() -> None:
-    """Whoever still holds a log that was closed is told so, and to try again."""
+    """A caller that still holds a closed log gets an error, with the advice to try again."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     log.durability.flush()

@@ -226,7 +226,7 @@ def test_truncation_takes_a_wrapper_whole() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_batch_does_not_pass_for_an_old_message(magic: int) -> None:
-    """Where the magic byte is damaged the walk stops, or the offsets behind would be skipped."""
+    """If the magic byte is damaged, the scan stops; otherwise later offsets would be skipped."""
     shelf = Shelf()
     segment = shelf.segment()
     positions = append(segment, *(batch_at(at, b"1", b"2", b"3") for at in (0, 3, 6)))

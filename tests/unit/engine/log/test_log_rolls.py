@@ -41,7 +41,7 @@ def test_rolling_an_empty_segment_leaves_it() -> None:
 
 @kafka("LocalLogTest.testRollSegmentThatAlreadyExists", "LocalLogTest.testRollEmptyActiveSegment")
 def test_an_empty_segment_with_a_full_index_is_emptied() -> None:
-    """It takes the append, once; Kafka makes its files anew under the same name."""
+    """It takes the append, once; Kafka recreates its files under the same name."""
     world = World()
     log = world.open_log(with_config(segment_index_bytes=12))  # room for the sealing entry only
     values = fill(log, batches=1)

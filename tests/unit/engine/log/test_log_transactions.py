@@ -314,7 +314,7 @@ def test_an_open_transaction_below_a_log_start_in_a_gap_keeps_the_stable_end(log
     Producer(log, 5).write(b"open")
     append_values(log, *(b"%d" % number for number in range(5)))
     log.durability.commit()
-    log.truncate_to(4)  # inside the batch, which goes whole: the log ends behind a gap
+    log.truncate_to(4)  # inside the batch, which is removed whole: the log ends after a gap
     log.delete_records(3)
     assert log.watermarks.last_stable_offset == 3
     append_values(log, b"more")

@@ -122,7 +122,7 @@ def test_the_last_stable_offset_moves_to_the_next_open_transaction() -> None:
 )
 @pytest.mark.parametrize("removes_segment", [False, True])
 def test_the_last_stable_offset_is_not_below_the_log_start(*, removes_segment: bool) -> None:
-    """A deletion amid an open transaction raises the first unstable offset to the log start."""
+    """A deletion inside an open transaction raises the first unstable offset to the log start."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 1)
     producer.send(5)
@@ -267,7 +267,7 @@ def test_a_reader_of_the_first_segment_knows_an_abort_that_came_later() -> None:
     "UnifiedLogTest.testFetchUpToLastStableOffset",
 )
 def test_a_committed_reader_stops_at_the_last_stable_offset() -> None:
-    """Open transactions hide all behind them, and what was aborted before is left out."""
+    """Open transactions hide all later records, and earlier aborted ones are left out."""
     log = World().open_log(DENSE)
     aborts, opens = transaction_of(log, 1), transaction_of(log, 2)
     aborts.send(2)

@@ -71,7 +71,7 @@ def test_only_the_first_batch_of_a_transaction_needs_its_guard(log: Log) -> None
 
 
 def test_a_guard_serves_one_transaction(log: Log) -> None:
-    """That of the first, and one of somebody's making, open no other."""
+    """The first transaction's guard, and a forged one, open no other."""
     first = verify(log)
     append(log, 0, first)
     end(log)
@@ -120,7 +120,7 @@ def test_no_batch_overtakes_the_verified_one(log: Log) -> None:
 
 
 def test_a_closed_log_verifies_nothing(log: Log) -> None:
-    """Nobody is given a guard for what cannot be appended."""
+    """No guard is issued for what cannot be appended."""
     log.close()
     with pytest.raises(StorageOffline):
         verify(log)

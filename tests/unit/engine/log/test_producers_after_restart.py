@@ -108,7 +108,7 @@ def test_a_producer_that_was_idle_for_long_is_recognised() -> None:
 
 
 def test_the_window_goes_along_with_a_move() -> None:
-    """Whoever holds the log notices nothing but a pause; a restart there finds it, too."""
+    """Callers that hold the log only notice a pause; a restart there loads it too."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 1, {})
@@ -125,7 +125,7 @@ def test_the_window_goes_along_with_a_move() -> None:
 
 
 def test_after_a_truncation_only_what_is_left_is_recognised() -> None:
-    """What was cut is no duplicate when it comes again, whatever the file still says."""
+    """A retry of what was cut is not a duplicate, whatever is in the file."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

@@ -32,7 +32,7 @@ def test_batches_of_our_own_are_told_one_by_one(timestamp_type: str) -> None:
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_a_batch_is_shared_out_to_those_whose_records_it_has(timestamp_type: str) -> None:
-    """Each is told its own offsets and time, unless the log's clock decides on that."""
+    """Each gets its own offsets and time, unless the topic has log-append time."""
     log = opened(timestamp_type)
     log.append(new_batch(4), checked=True)
     appended = log.append(new_batch(6), checked=True)

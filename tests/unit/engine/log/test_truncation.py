@@ -1,4 +1,4 @@
-"""Taking the log end back, and starting anew somewhere else."""
+"""Truncation, and starting again at another offset."""
 
 import errno
 from collections.abc import Callable
@@ -114,7 +114,7 @@ def test_a_batch_that_holds_the_offset_goes_whole() -> None:
 
 
 def test_a_cut_begins_an_epoch() -> None:
-    """Whoever remembers what was read from the log sees that it is another one."""
+    """Clients that remember what they read notice that it is another log."""
     log = World().open_log(CONFIG)
     fill(log, batches=5)
     before = log.reader.log_id
@@ -283,7 +283,7 @@ def test_a_cut_behind_empty_segments_finds_the_last_batch(records: int, bases: l
 
 
 def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() -> None:
-    """An append came while it was planned; its snapshot was on the disk, and nobody knew.
+    """An append came while it was planned; its snapshot was on disk and not in memory.
 
     After a later truncation below it, a start took the producers of the old records from it.
     """

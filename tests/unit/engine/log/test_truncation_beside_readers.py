@@ -53,7 +53,7 @@ LOOKS: dict[str, Callable[[Log], object]] = {
 
 
 class CountedDamage(NullRecorder):
-    """Counts what was told of damage."""
+    """Counts reports of damage."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -130,7 +130,7 @@ class WatchedLock:
 def test_a_look_that_begins_amid_a_truncation_sees_the_log_after_it(
     look: Callable[[Log], object],
 ) -> None:
-    """The old bytes went out with the new leader epoch, or a reader was told of damage."""
+    """The old bytes were returned with the new leader epoch, or a reader got a damage error."""
     damage = CountedDamage()
     world = World(recorder=damage)
     log = ten_records(world)
@@ -160,7 +160,7 @@ def test_a_read_on_the_event_loop_does_not_wait_for_a_truncation() -> None:
 
 @pytest.mark.parametrize("name", ["offset for time", "newest record"])
 def test_a_look_up_by_time_that_a_truncation_overtook_looks_again(name: str) -> None:
-    """It was told of damage that was none."""
+    """It got a damage error although nothing was damaged."""
     damage = CountedDamage()
     log = ten_records(World(recorder=damage))
     file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go
@@ -205,7 +205,7 @@ def test_a_truncation_does_not_follow_a_wrong_index_entry() -> None:
 
 
 def test_a_truncation_that_fails_changes_nothing() -> None:
-    """What would stay is damaged near its end: nobody could tell where producers stand."""
+    """The remaining log is damaged near its end, so that the producer state would be unknown."""
     world = World()
     log = world.open_log(CONFIG)
     producer = Producer(log, 7)

@@ -11,7 +11,7 @@ from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segm
 
 @kafka("UnifiedLogTest.testTruncateTo")
 def test_a_truncation_beyond_the_end_changes_nothing() -> None:
-    """Neither at the end nor behind it is anything cut."""
+    """Neither at the end nor after it is anything cut."""
     log = World().open_log(DENSE)
     values = fill(log, batches=10)
     log.durability.commit()

@@ -71,7 +71,7 @@ def removed_of(segments: list[Plain], config: LogConfig, *, high_watermark: int)
     "UnifiedLogTest.testDeletableSegmentsIteration",
 )
 def test_segments_are_judged_in_order_up_to_the_first_that_stays() -> None:
-    """An expired segment behind one that is not stays; an empty last one is never taken."""
+    """An expired segment after one that is not stays; an empty last one is never removed."""
     config = LogConfig(retention_ms=10)
     old, new = {"largest_timestamp": 0}, {"largest_timestamp": 995}
     mixed = [Plain(0, **old), Plain(10, **old), Plain(20, **new), Plain(30, **old)]

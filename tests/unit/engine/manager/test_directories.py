@@ -184,7 +184,7 @@ def test_a_log_that_cannot_be_read_takes_its_directory_offline(lost: Path) -> No
 
 
 def test_with_all_directories_offline_there_is_no_start() -> None:
-    """The first failure is what the caller is told; nothing stays owned."""
+    """The caller gets the first failure; no directory stays locked."""
     world, manager = spread()
     manager.close()
     world.restart(power_cut=True)
@@ -399,7 +399,7 @@ def test_with_every_directory_offline_nothing_is_made() -> None:
 def test_a_move_that_waits_for_its_other_end_is_left_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """While a directory is offline nobody can tell whether the move had been decided."""
+    """While a directory is offline, it is unknown whether the move had been decided."""
     world, manager = spread()
     manager.close()
     name = "events-1.00112233445566778899aabbccddeeff-future"

@@ -57,7 +57,7 @@ def test_a_closed_log_has_its_topic_id_on_disk() -> None:
     "UnifiedLogTest.testTopicIdFlushesBeforeDirectoryRename",
 )
 def test_a_topic_id_moves_with_its_directory() -> None:
-    """What is renamed for its removal can still be told from a topic of the same name."""
+    """A directory renamed for removal can still be distinguished from a topic of the same name."""
     world = World()
     manager = world.open_manager({"events": 1})
     log, topic_id = manager.log(EVENTS), manager.topic("events").topic_id

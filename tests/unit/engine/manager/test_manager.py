@@ -117,7 +117,7 @@ def test_a_close_may_be_repeated_and_come_before_an_open() -> None:
 
 
 def test_after_a_kill_everything_written_is_there_and_flushed() -> None:
-    """A killed process loses nothing; what is found is committed before anybody reads it."""
+    """A killed process loses nothing; what is found is committed before it is visible."""
     world = World()
     manager = world.open_manager({"events": 1})
     manager.log(EVENTS).append(new_batch(3))

@@ -16,7 +16,7 @@ MOST_STEPS = 200
 
 
 def prepared() -> tuple[World, LogManager]:
-    """A data directory with a topic that nobody touches, and one to be grown or deleted."""
+    """A data directory with an unchanged topic, and one to be grown or deleted."""
     world = World()
     manager = world.open_manager({"kept": 1, "events": 2})
     for log in manager.logs():

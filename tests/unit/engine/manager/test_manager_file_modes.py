@@ -1,4 +1,4 @@
-"""Who may read a data directory: the user that runs the service, and nobody else."""
+"""Who may read a data directory: only the user that runs the service."""
 
 import os
 from pathlib import Path

@@ -152,7 +152,7 @@ def test_a_full_disk_before_the_directory_is_made_leaves_nothing_either() -> Non
 
 
 def test_a_directory_that_is_in_the_way_is_not_taken_over() -> None:
-    """Somebody copied a folder in while we run: its records do not become the new topic's."""
+    """A folder was copied in while the service runs: its records do not become the new topic's."""
     world = World()
     manager = world.open_manager()
     world.fs.make_directory(DATA / "events-1")
@@ -248,7 +248,7 @@ def test_partitions_can_be_added_and_not_taken_away() -> None:
 
 
 def test_an_adopted_topic_can_be_given_a_configuration() -> None:
-    """Once somebody configures it, an adopted topic deletes as it is told, and only then."""
+    """Once it is configured, an adopted topic deletes accordingly, and only then."""
     world = World()
     world.fs.make_directory(DATA / "events-0")
     world.fs.sync_directory(DATA)
@@ -323,7 +323,10 @@ def test_a_removal_without_delay_comes_after_the_directory_has_its_new_name() ->
 
 @kafka("UnifiedLogTest.testRenamingDirWithoutReinitialization")
 def test_who_holds_a_deleted_log_can_finish_reading() -> None:
-    """Open files outlive their names: until the removal a reader goes on, then it is told."""
+    """Open files outlive their names.
+
+    Until the removal a reader continues, then it gets an error.
+    """
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

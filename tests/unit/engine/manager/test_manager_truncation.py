@@ -129,7 +129,7 @@ def test_a_log_that_was_cut_inside_a_batch_ends_there_after_a_restart(
 def test_where_only_a_torn_batch_was_nothing_is_left(
     values: list[bytes], *, was_clean: bool
 ) -> None:
-    """No empty segment stays behind: its file would be taken for the time of what it held."""
+    """No empty segment is left: its file's time would count as the time of its records."""
     cut = Cut(World(), batches=0)
     if values:
         append_values(cut.log, *values)

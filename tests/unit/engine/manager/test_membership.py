@@ -68,9 +68,9 @@ def test_a_log_of_one_directory_has_no_file_for_it() -> None:
 def test_a_directory_that_fails_after_an_interrupted_first_start_is_taken_back(
     failing: Path, *, power_cut: bool
 ) -> None:
-    """The first start may have written the file of one directory alone, and the other one fails.
+    """The first start may have written the file of one directory only, while the second fails.
 
-    A set that the next start made up for the rest was another one, and both together were refused.
+    The next start made a new set for the rest, and then both sets together were refused.
     """
     for step in range(1, 100):
         world = World()
@@ -110,7 +110,7 @@ def test_a_directory_that_is_left_out_stops_the_start(given: Path, missing: Path
 
 
 def test_a_directory_that_is_gone_for_good_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    """Said once: its partitions are made anew, and the next start asks for it no more."""
+    """Declared once: its partitions are created again, and the next start does not require it."""
     world = without(stopped(), B)
     manager = opened(world, A)
     assert "/b is gone" in caplog.text
@@ -126,7 +126,7 @@ def test_a_directory_that_is_gone_for_good_is_forgotten(caplog: pytest.LogCaptur
 
 
 def test_what_is_made_anew_is_another_log() -> None:
-    """Whoever kept something of the lost one under its `log_id` learns that it was replaced."""
+    """Clients that stored the `log_id` of the lost log learn that it was replaced."""
     world, manager = spread()
     lost, kept = manager.log(OTHER).reader.log_id, manager.log(EVENTS).reader.log_id
     manager.close()
@@ -142,7 +142,7 @@ def test_a_directory_that_was_forgotten_may_come_back() -> None:
     """It joins like a new one; what it holds twice is for a person to decide."""
     world = without(stopped(), B)
     opened(world, A).close()
-    manager = opened(world)  # what was made anew in A holds nothing and gives way
+    manager = opened(world)  # the empty copy in A is replaced
     assert_serves(manager.log(OTHER))
     assert lying_in(manager)["events-1"] == B
     manager.close()
@@ -247,7 +247,7 @@ def damaged(world: World, *paths: Path) -> None:
 
 
 def test_a_damaged_file_is_made_anew_from_another(caplog: pytest.LogCaptureFixture) -> None:
-    """With all of them damaged nobody can tell whether one is missing."""
+    """With all of them damaged, a missing one cannot be detected."""
     world = stopped()
     damaged(world, B)
     opened(world).close()

@@ -179,7 +179,7 @@ def test_a_deletion_that_is_interrupted_takes_the_move_along(*, power_cut: bool)
 
 
 def test_a_directory_that_fails_keeps_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
-    """A topic can be deleted all the same; what lies there is nobody's when the disk is back."""
+    """A topic can still be deleted; its directories there are removed when the disk is back."""
     world, manager, _ = prepared()
     manager.plan_move(EVENTS, B)
     manager.directories[1].fail(OSError(errno.EIO, "broken"))
@@ -196,7 +196,7 @@ def test_a_directory_that_fails_keeps_what_it_has(caplog: pytest.LogCaptureFixtu
     ("name", "path_end"), [("make_directory", "-future"), ("append", "partition.metadata.tmp")]
 )
 def test_a_full_disk_takes_no_note(name: str, path_end: str) -> None:
-    """Nothing stays behind, and there is no move."""
+    """Nothing is left, and there is no move."""
     world, manager, _ = prepared()
     world.disk.fail(name, error=errno.ENOSPC, path_end=path_end)
     with pytest.raises(StorageFull):
@@ -206,7 +206,7 @@ def test_a_full_disk_takes_no_note(name: str, path_end: str) -> None:
 
 
 def test_a_move_that_came_to_nothing_is_not_tried_again() -> None:
-    """The disk was full: whoever asked was told, and the next start does not fill it anew."""
+    """The disk was full: the caller got the error, and the next start does not fill it again."""
     world, manager, values = prepared()
     world.disk.fail("append", error=errno.ENOSPC, path_end="00000000000000000000.log")
     with pytest.raises(StorageFull):

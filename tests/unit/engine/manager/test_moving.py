@@ -112,7 +112,7 @@ def test_a_copy_is_taken_over_as_a_clean_stop_leaves_a_log(
 
 
 def test_a_move_to_where_the_partition_is_does_nothing() -> None:
-    """And one to what is no data directory is refused."""
+    """And one to a path that is not a data directory is refused."""
     world, manager, _ = prepared()
     manager.move_partition(EVENTS, A)
     assert partition_directories(world) == ["/a/events-0"]
@@ -203,7 +203,7 @@ def faults() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "path_end"), list(faults()))
 def test_a_move_that_a_disk_fails_loses_nothing(name: str, path_end: str) -> None:
-    """The records are served by the next start, wherever they are, and by nobody twice."""
+    """The records are served by the next start, from one of the directories, and only once."""
     world, manager, values = prepared()
     world.disk.fail(name, path_end=path_end)
     with pytest.raises(StorageOffline):
@@ -229,7 +229,7 @@ def test_a_log_whose_copy_cannot_be_opened_takes_no_writes() -> None:
     manager.close()
     world.restart(power_cut=True)
     world.disk.fail("open", path_end=f"{B}/{names.LOCK_FILE}")
-    manager = opened(world)  # without B nobody can tell, and nothing is removed or made
+    manager = opened(world)  # without B it is unknown, and nothing is removed or created
     with pytest.raises(StorageOffline):
         manager.log(EVENTS)
     world.scheduler.advance(60_000)
@@ -250,7 +250,7 @@ def test_a_full_disk_ends_a_move_and_nothing_else() -> None:
 
 
 def test_a_copy_without_an_original_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody moved the original away: to serve or to remove the copy would be a guess."""
+    """The original was moved away: serving or removing the copy would be a guess."""
     world = World()
     name = "gone-0.00112233445566778899aabbccddeeff-future"
     manager = opened(world)
@@ -280,7 +280,7 @@ def read_slowly(log: Log, stop: threading.Event, failures: list[BaseException]) 
         while not stop.is_set():
             pieces: list[Buffer] = list(read_pieces(log, 0))
             assert len(b"".join(map(bytes, pieces))) > 0
-    except BaseException as error:  # noqa: BLE001 - told on the main thread
+    except BaseException as error:  # noqa: BLE001 - raised on the main thread
         failures.append(error)
 
 

@@ -31,7 +31,7 @@ class Meddling:
 
 
 def test_appends_go_on_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after the first chunk is in the copy too, though nobody committed it."""
+    """Appends after the first chunk are in the copy too, even if they were not committed."""
     _world, manager, values = prepared()
     log = manager.log(EVENTS)
     Meddling(monkeypatch, lambda: append_values(log, b"meanwhile"))

@@ -85,7 +85,7 @@ def assert_only_the_other_is_served(manager: LogManager) -> None:
 def test_whatever_keeps_a_log_from_being_opened_leaves_the_others_open(
     error: Exception, step: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error of one log is told for that log, with the place and what to do."""
+    """The error of one log is reported for that log, with the place and advice."""
     world, _ = two_topics()
     world.restart(power_cut=True)
     owner, name = step
@@ -180,7 +180,7 @@ def test_an_offline_log_on_a_disk_that_fails_is_deleted_by_the_next_start() -> N
 
 
 def test_producer_ids_pass_those_that_an_offline_log_may_hold() -> None:
-    """Nobody knows which ids have written there."""
+    """It is unknown which ids have written there."""
     world, manager = two_topics()
     highest, _ = manager.allocate_producer()
     manager = reopened_without(world)
@@ -246,7 +246,7 @@ def test_repair_cuts_an_offline_log_and_the_next_start_serves_it() -> None:
 
 
 def test_repair_names_the_log_that_it_cannot_open() -> None:
-    """What no tool can put right is told, not passed over."""
+    """What no tool can repair is reported, not skipped."""
     world, manager = two_topics()
     manager.close()
     world.restart(power_cut=True)

@@ -68,7 +68,7 @@ def test_a_gap_that_a_broker_compacted_is_no_lost_tail(*, was_killed: bool) -> N
 
 
 def test_a_gap_in_a_log_of_our_own_is_a_lost_tail() -> None:
-    """Under the id that we gave it, nobody may have left offsets out."""
+    """Under the id that tidelog assigned, no broker can have left out offsets."""
     world = filled()
     metadata = FOLDER / names.PARTITION_METADATA
     content = world.fs.read_bytes(metadata)

@@ -154,7 +154,7 @@ def test_a_link_that_is_named_like_a_deleted_partition_is_left_alone(directory: 
 
 
 def test_the_data_directory_itself_may_be_a_link(directory: Path) -> None:
-    """Whoever starts the service names it."""
+    """The operator names it."""
     link = directory.parent / "link"
     link.symlink_to(directory)
     with opened(link) as manager:

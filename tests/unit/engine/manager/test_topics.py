@@ -64,7 +64,7 @@ def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
 
 @kafka("UnifiedLogTest.testLogFailsWhenInconsistentTopicIdSet")
 def test_directories_that_disagree_stop_the_start() -> None:
-    """Two topic ids under one name are two topics; nobody can say which one is meant."""
+    """Two topic ids under one name are two topics; it is unknown which one is meant."""
     with pytest.raises(InconsistentTopicId, match="events-0") as raised:
         reconcile({}, {partition(0): ID, partition(1): OTHER_ID})
     assert raised.value.facts()["directories"] == ["events-0", "events-1"]
@@ -144,7 +144,7 @@ def test_a_brokers_own_topic_is_not_changed() -> None:
 
 
 def test_a_topic_that_was_compacted_once_may_have_gaps_for_good() -> None:
-    """Its missing offsets are no loss, whatever its policy says later and after a restart."""
+    """Its missing offsets are not a loss, whatever its policy says later and after a restart."""
     compacted = Topic("events", ID, 1, {"cleanup.policy": "compact"})
     changed = replace(compacted, overrides={}, was_compacted=compacted.entry.compacted)
     assert Topic.of_entry("events", changed.entry).may_have_gaps

@@ -32,7 +32,7 @@ def budget_of(
 
 
 def clock_of(step_ms: int) -> Callable[[], int]:
-    """Processor time that moves on by so much each time somebody looks."""
+    """Processor time that advances by a fixed amount with each reading."""
     return map(int.__mul__, count(), iter(lambda: step_ms * 1_000_000, None)).__next__
 
 
@@ -51,7 +51,7 @@ def test_all_batches_of_a_request_share_one_budget_of_bytes(codec: Codec) -> Non
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_limit_of_a_batch_still_names_itself(codec: Codec) -> None:
-    """A batch beyond its own limit is no matter of the request's budget."""
+    """A batch beyond its own limit is not counted in the request's budget."""
     with pytest.raises(TooLarge) as refusal:
         decompress(codec, compress(codec, bytes(1_000)), 999, budget=budget_of(max_bytes=5_000))
     assert refusal.value.facts()["limit"] == "max_decompressed_batch_bytes"

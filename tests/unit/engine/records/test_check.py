@@ -1,4 +1,4 @@
-"""The walk over a client's batch: what passes, what does not, and what the client is told."""
+"""The check of a client's batch: what is accepted and refused, and with which error."""
 
 import struct
 import tracemalloc
@@ -118,7 +118,7 @@ def test_a_topic_with_append_time_does_not_look_at_times() -> None:
 
 
 def test_a_batch_that_claims_append_time_is_judged_by_its_own_times() -> None:
-    """On a topic with create time the bit is no excuse and no obstacle."""
+    """On a topic with create time the flag neither excuses nor prevents anything."""
     batch = build_batch([(T, None, b"a", []), (T + 7, None, b"b", [])])
     stamp_max_timestamp(batch, 0, TimestampType.LOG_APPEND_TIME, T + 9_999)
     assert check(batch).max_timestamp == T + 7
@@ -236,7 +236,7 @@ UNUSUAL_RECORDS = {
 
 @pytest.mark.parametrize("name", UNUSUAL_RECORDS)
 def test_what_every_reader_can_read_passes(name: str) -> None:
-    """Forms that nobody writes but every reader understands are diagnosed and let through."""
+    """Encodings that no writer uses but every reader understands are accepted by the slow path."""
     batch = around(bytes.fromhex(UNUSUAL_RECORDS[name]), count=1)
     checked = check(batch)
     (record,) = BatchView(batch).records()
@@ -276,7 +276,7 @@ def test_a_record_may_not_have_millions_of_headers() -> None:
 
 
 def test_a_record_that_hides_its_headers_is_not_decoded() -> None:
-    """Millions of headers behind a small declared length are refused without making them."""
+    """Millions of headers in a small declared length are refused without decoding them."""
     hidden = b"\x0c" + with_headers(2_000_000)[4:]
     batch = around(encode_record(0, 0, None, b"a") + hidden, count=2)
     tracemalloc.start()
@@ -307,7 +307,7 @@ def test_large_payloads_with_wrong_frames_are_diagnosed(tail: bytes) -> None:
 
 
 def test_a_large_record_passes() -> None:
-    """A megabyte of value is no megabyte of headers."""
+    """A megabyte of value is not a megabyte of headers."""
     batch = build_batch([(T, None, bytes(3 * MAX_HEADERS), [("h", b"v")])] * 2)
     assert check(batch, limit_bytes=10_000_000).count == 2
 

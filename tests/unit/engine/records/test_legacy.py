@@ -36,7 +36,7 @@ def kafkas_messages(magic: int) -> bytes:
 
 
 def wrapped(content: bytes, *, magic: int = 1, offset: int = 1, codec: int = Codec.GZIP) -> bytes:
-    """A wrapper around any content; every codec is told, gzip is used."""
+    """A wrapper around any content, with the codec bits of any codec; gzip is used."""
     value = compress(Codec.GZIP, content)
     return legacy_message(offset, None, value, magic=magic, attributes=codec)
 
@@ -207,7 +207,7 @@ WRONG_CONTENT = {
 
 @pytest.mark.parametrize(("content", "wrong"), WRONG_CONTENT.values(), ids=WRONG_CONTENT)
 def test_wrong_content_of_a_wrapper_is_refused(content: bytes, wrong: str) -> None:
-    """A right checksum around what is no row of messages up to the wrapper's offset."""
+    """A correct checksum, but the content is not messages up to the wrapper's offset."""
     with pytest.raises(InvalidRecord, match=wrong):
         records_of(wrapped(content))
 

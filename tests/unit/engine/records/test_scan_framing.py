@@ -76,7 +76,7 @@ def test_successive_headers_have_their_own_producers_and_epochs(records: FileRec
 )
 @pytest.mark.parametrize("length", [1, 11, 16, 17, HEADER_BYTES - 1, HEADER_BYTES, len(THIRD) - 1])
 def test_a_partial_batch_at_the_end_is_not_seen(length: int) -> None:
-    """What is less than a batch, or even than a header, hides nothing before it and is no error."""
+    """An incomplete batch, or even header, hides nothing before it and is not an error."""
     data = FIRST + SECOND + THIRD[:length]
     assert [position for position, _ in iter_headers(data)] == STARTS[:2]
     scan = scan_batches(data)
@@ -159,7 +159,7 @@ def test_reading_does_not_move_the_end(records: FileRecords) -> None:
 def test_the_search_finds_the_first_batch_that_reaches_the_offset(
     records: FileRecords, offset: int, found: int | None
 ) -> None:
-    """An offset in a gap is answered by the batch behind it, one behind all by none."""
+    """For an offset in a gap it is the batch after it; for one after all there is none."""
     ends = [*STARTS[1:], SIZE]
     ranges = [(0, 0), (1, 2), (50, 54)]
     expected = None if found is None else BatchPosition(*ranges[found], STARTS[found], ends[found])
@@ -240,7 +240,7 @@ def test_without_preallocation_a_file_has_its_batches_length() -> None:
 def test_the_search_by_time_finds_a_record_with_its_epoch(
     timestamp: int, start: int, found: tuple[int, int, int] | None
 ) -> None:
-    """The first record of that time or later, at or behind the start, in offset order."""
+    """The first record of that time or later, at or after the start, in offset order."""
     log = World().open_log(CONFIG)
     older = build_batch([(10, None, b"", []), (20, None, b"", [])], base_offset=5, leader_epoch=0)
     newer = build_batch([(40, None, b"", []), (30, None, b"", [])], base_offset=11, leader_epoch=1)

@@ -84,7 +84,7 @@ def test_truncating_an_empty_segment_makes_it_new() -> None:
 
 @kafka("LogSegmentTest.testTruncateFull")
 def test_an_emptied_segment_takes_the_same_offsets_again() -> None:
-    """The age begins anew and nothing of before is left."""
+    """The age starts again and nothing of before is left."""
     segment = Shelf().segment()
     append(segment, batch_at(0, timestamp=-1), batch_at(1, timestamp=-1))
     later = START_MS + 5 * HOUR_MS

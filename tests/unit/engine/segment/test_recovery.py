@@ -141,7 +141,7 @@ def test_a_changed_byte_is_damage_and_everything_from_there_goes() -> None:
     ids=["ones", "zeros with one byte", "unknown magic"],
 )
 def test_complete_nonsense_is_damage(garbage: bytes) -> None:
-    """What can be framed and is no batch is reported as damage, with a reason."""
+    """Bytes that can be framed and are not a batch are reported as damage, with a reason."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))
@@ -177,7 +177,7 @@ def test_messages_of_old_formats_are_kept(magic: int) -> None:
 
 
 def test_torn_bytes_that_look_like_an_old_format_are_damage() -> None:
-    """Without the old format's checksum they are no message, whatever magic they claim."""
+    """Without the old format's checksum they are not a message, whatever magic they declare."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(3))
@@ -242,7 +242,7 @@ def test_epochs_are_taken_from_the_batches() -> None:
 
 @kafka("LogSegmentTest.testRecoverTransactionIndex")
 def test_aborted_transactions_are_found_again() -> None:
-    """The index of aborts is made anew from markers."""
+    """The transaction index is rebuilt from markers."""
     shelf = Shelf()
     segment = shelf.segment(100)
     options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
@@ -289,9 +289,9 @@ def test_what_lies_above_goes_before_the_cut() -> None:
 
 
 def test_a_marker_that_says_nothing_is_damage() -> None:
-    """An intact control batch that cannot be understood ends the scan; nothing of it stays.
+    """An intact control batch that cannot be parsed ends the scan; nothing of it stays.
 
-    Its index entry did, where one was due: it pointed behind the end, and the start died of it.
+    Its index entry stayed, if one was due: it pointed past the end, and the start crashed.
     """
     shelf = Shelf()
     segment = shelf.segment()
@@ -313,9 +313,9 @@ def test_a_marker_that_says_nothing_is_damage() -> None:
 
 @pytest.mark.parametrize(("offsets", "following"), [((0, 1 << 33, 2), 50), ((0, 1, 1 << 33), 50)])
 def test_a_far_offset_that_is_disproved_is_damage(offsets: tuple[int, ...], following: int) -> None:
-    """By the batch behind it, or by the next segment: a split could not make it right.
+    """Disproved by the next batch, or by the next segment: a split could not repair it.
 
-    A start took a flipped bit of an offset for an overflowed segment, and died of the split.
+    A start treated a flipped bit of an offset as an overflowed segment, and crashed in the split.
     """
     shelf = Shelf()
     with shelf.disk.open(DIRECTORY / f"{0:020d}.log", create=True) as file:

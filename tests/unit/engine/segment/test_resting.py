@@ -263,7 +263,7 @@ def test_a_reader_of_a_segment_that_was_removed_is_told_where_the_log_starts(
 
 @pytest.mark.parametrize("damage", ["shorter", "gone"])
 def test_a_file_that_changed_while_it_rested_is_damage(damage: str) -> None:
-    """Nobody of ours changes it: the disk is not blamed, and other segments are read."""
+    """Only another program can change it: the disk is not blamed, and others are read."""
     world, log, _ = resting()
     path = log.reader.segments[0].records.path
     if damage == "gone":
@@ -318,7 +318,7 @@ def test_files_that_are_just_opened_are_not_waited_for_to_rest() -> None:
 
 
 def test_a_file_may_be_read_longer_than_its_segment_is_known() -> None:
-    """A download holds the file alone: opening it again tells nobody."""
+    """A download only holds the file: opening it again notifies no segment."""
     shelf = Shelf()
     segment = at_rest(shelf)
     files = SealedFiles(limit=1)

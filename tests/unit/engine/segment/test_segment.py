@@ -301,7 +301,7 @@ def test_a_closed_segment_reopens_as_it_was() -> None:
 
 
 def test_closing_an_untouched_segment_opens_nothing() -> None:
-    """A segment that nobody used is closed without making or mapping an index."""
+    """An unused segment is closed without creating or mapping an index."""
     shelf = Shelf()
     shelf.segment().close()
     assert shelf.names == ["00000000000000000000.log"]
@@ -355,7 +355,7 @@ def test_a_segment_follows_its_directory() -> None:
 
 
 def test_removing_takes_every_file_and_may_be_repeated() -> None:
-    """All files of the segment go; a second removal finds nothing and is no error."""
+    """All files of the segment are removed; a second removal finds nothing and is not an error."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(10))

@@ -78,7 +78,7 @@ def test_cutting_takes_the_file_back() -> None:
 
 
 def test_indexes_are_made_when_they_are_needed() -> None:
-    """A segment that nobody asks has a log file and nothing else, until somebody asks."""
+    """An unused segment has a log file and nothing else, until it is used."""
     shelf = Shelf()
     segment = shelf.segment()
     assert shelf.names == ["00000000000000000000.log"]
@@ -115,7 +115,7 @@ def test_letting_go_writes_nothing() -> None:
 def test_no_index_is_opened_or_made_once_its_file_may_be_gone(
     end: Callable[[Segment], None],
 ) -> None:
-    """A slow reader left a file behind, or took the data directory offline if that was gone."""
+    """A slow reader left a file, or took the data directory offline if that was removed."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, [0])

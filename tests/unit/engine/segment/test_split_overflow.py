@@ -179,7 +179,7 @@ def test_a_segment_that_needs_no_split_is_not_split(disk: ForgetfulDisk) -> None
 def test_copying_stops_at_the_first_batch_that_does_not_fit(disk: ForgetfulDisk) -> None:
     """The rest goes to a second segment; batches above a mebibyte are copied whole."""
     large = bytes(new_batch(1, base_offset=6, value=b"x" * (3 << 20)))
-    source = new_segment(disk, 1)  # nobody checks the name of a source
+    source = new_segment(disk, 1)  # the name of a source is not checked
     source.records.append(b"".join(NEAR_BATCHES) + large + b"".join(FAR_BATCHES))
     near, far = new_segment(disk, 0), new_segment(disk, FAR)
     copied = append_from(near, source, 0)

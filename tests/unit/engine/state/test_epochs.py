@@ -212,7 +212,7 @@ def test_a_flush_after_the_directory_went_does_nothing(epochs: Epochs) -> None:
 
 
 def test_clearing_empties_the_file_at_once(epochs: Epochs) -> None:
-    """A log that starts anew has no history on disk either."""
+    """A log that starts again has no history on disk either."""
     epochs.of((2, 6), (3, 8))
     epochs.cache.clear_and_flush()
     assert epochs.entries() == epochs.stored() == []

@@ -44,7 +44,7 @@ def refused_sequence(
 
 
 def test_plain_batches_cost_nothing(log: ProducerLog) -> None:
-    """Without a producer id nothing is staged, whoever appends."""
+    """Without a producer id nothing is staged, for every origin."""
     for origin in AppendOrigin:
         assert log.append(plain_batch(offset=0, count=3), origin=origin) is NOTHING_TO_APPLY
     assert log.states.is_empty
@@ -180,7 +180,7 @@ def test_batches_of_one_append_are_judged_one_after_the_other(log: ProducerLog) 
 
 @kafka("ProducerStateManagerTest.testSequenceNotValidatedForGroupMetadataTopic")
 def test_the_coordinator_repeats_sequences(log: ProducerLog) -> None:
-    """Its batches are no duplicates."""
+    """Its batches are not duplicates."""
     for offset in range(3):
         verdict = log.append(
             data_batch(offset=offset, sequence=-1, transactional=True),

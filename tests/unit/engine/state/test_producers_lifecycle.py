@@ -254,7 +254,7 @@ def test_lateness_survives_a_reload_and_ends_with_truncation(
 
 
 def test_the_log_start_takes_decided_transactions_along(log: ProducerLog) -> None:
-    """Producers and open transactions stay; what is behind counts as applied."""
+    """Producers and open transactions stay; everything below counts as applied."""
     states = log.states
     for producer_id, offset in ((1, 0), (2, 1)):
         log.append(data_batch(producer_id, offset=offset, sequence=0, transactional=True))
@@ -339,7 +339,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(
 def test_a_snapshot_that_vanished_gives_way_to_the_one_before(
     log: ProducerLog, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Somebody removed the file meanwhile."""
+    """The file was removed meanwhile."""
     states = filled(log, snapshots=(2, 4, 6)).states
     (tmp_path / snapshot_name(4)).unlink()
     states.truncate_and_reload(0, 5, clock.now_ms())

@@ -77,7 +77,7 @@ def test_one_append_may_end_and_begin_transactions(log: ProducerLog) -> None:
 
 @kafka("ProducerStateManagerTest.testFirstUnstableOffset")
 def test_the_first_unstable_offset_follows_the_high_watermark(log: ProducerLog) -> None:
-    """Open ones move at markers, unstable ones behind them."""
+    """Open ones move at markers, unstable ones after them."""
     states = log.states
     transactional(log, 1, 99)
     transactional(log, 2, 105)

@@ -35,7 +35,7 @@ Found = Callable[..., SnapshotFiles]
 
 
 def test_only_snapshots_are_found(found: Found, partition: Path) -> None:
-    """Other files, retired snapshots and names that are not ours are no snapshots."""
+    """Other files, retired snapshots and foreign names are ignored."""
     for name in (
         "00000000000000000005.log",
         "00000000000000000006.snapshot.deleted",
@@ -57,7 +57,7 @@ def test_there_may_be_none(found: Found) -> None:
 
 @pytest.mark.parametrize("sync", [False, True], ids=["written", "synced"])
 def test_a_snapshot_is_written_whole(found: Found, partition: Path, *, sync: bool) -> None:
-    """A longer file of that name leaves nothing behind, and the set knows it once."""
+    """A longer file of that name leaves no bytes, and the set has it once."""
     (partition / snapshot_name(7)).write_bytes(b"a longer one from before")
     files = found(3)
     files.write(7, b"state", sync=sync)
@@ -79,7 +79,7 @@ def test_a_snapshot_that_is_gone_is_not_there_to_be_synced(found: Found) -> None
 
 
 def test_deleting_forgets_and_removes(found: Found, partition: Path) -> None:
-    """A file that is already gone is no error."""
+    """A file that is already gone is not an error."""
     files = found(3, 5)
     files.delete(3)
     files.delete(4)

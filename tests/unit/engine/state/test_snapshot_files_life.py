@@ -102,7 +102,10 @@ def test_snapshots_come_back_at_a_start(
 def test_snapshots_of_no_segment_are_removed_at_a_start(
     written: tuple[int, ...], bases: tuple[int, ...], kept: list[int]
 ) -> None:
-    """Beyond the end all go; the newest behind the last base is that of a clean stop and stays."""
+    """Those beyond the end are removed.
+
+    The newest after the last base is that of a clean stop and stays.
+    """
     world = World()
     log = world.open_log(DENSE)
     if bases:
@@ -128,7 +131,7 @@ def test_snapshots_of_no_segment_are_removed_at_a_start(
 )
 @pytest.mark.parametrize("removes", ["retention", "log start"])
 def test_snapshots_go_with_their_segments_and_producers_stay(removes: str) -> None:
-    """One snapshot stays for each base but the first; in memory nobody is forgotten."""
+    """One snapshot stays for each base but the first; in memory no producer is removed."""
     world = World()
     by_size = with_config(retention_bytes=0, file_delete_delay_ms=1_000)
     log = world.open_log(by_size if removes == "retention" else DENSE)

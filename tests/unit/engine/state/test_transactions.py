@@ -71,7 +71,7 @@ def test_the_last_stable_offset_of_a_completion_leaves_its_own_producer_out() ->
 
 
 def test_two_transactions_at_one_offset_are_told_apart() -> None:
-    """Completing one of them leaves the other open, whoever wrote such a snapshot."""
+    """Completing one of them leaves the other open, even if a snapshot had both."""
     transactions = opened(10, 10)
     transactions.complete(CompletedTransaction(2, 10, 12, is_aborted=False))
     assert [open_.producer_id for open_ in transactions.ongoing] == [1]

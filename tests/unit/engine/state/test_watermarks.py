@@ -101,7 +101,7 @@ def test_truncation_takes_everything_above_with_it() -> None:
 
 
 def test_the_same_first_unstable_is_the_same_value() -> None:
-    """Nothing is made anew on every append if no transaction began or ended."""
+    """No new value is built on an append if no transaction began or ended."""
     marks = Watermarks(0, MIDDLE, END, first_unstable=START)
     assert marks.with_first_unstable(OffsetMetadata(5, 0, 300)) is marks
     assert marks.with_first_unstable(None).last_stable is MIDDLE

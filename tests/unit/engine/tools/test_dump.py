@@ -109,7 +109,7 @@ def test_a_healthy_directory_has_no_problems() -> None:
 
 @kafka("DumpLogSegmentsTest.testPrintDataLogPartialBatches")
 def test_a_limit_of_bytes_ends_a_dump_at_a_whole_batch() -> None:
-    """Exactly so many batches as lie within it, and nothing is said of the bytes behind it."""
+    """The batches that end within it, and no entry for the bytes after it."""
     path = golden_archive("clean") / "codec-none-0" / LOG
     whole = [entry for entry in dumped(path, deep=False) if entry.kind == "batch"]
     ends = [int(str(one.fields["position"])) + int(str(one.fields["size"])) for one in whole]
@@ -160,7 +160,7 @@ def test_an_unknown_file_is_a_problem_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_counted(tmp_path: Path) -> None:
-    """The bytes of a batch that is not whole are named, behind all that are."""
+    """The bytes of an incomplete batch are named, after all complete ones."""
     batch = new_batch()
     path = write_log(tmp_path, batch, batch[:70])
     entries = dumped(path)
@@ -279,7 +279,7 @@ def test_an_offset_index_that_disagrees_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_zeros_of_an_index_that_was_never_trimmed_end_its_dump(tmp_path: Path) -> None:
-    """After a kill the rest of an index file is zeros, which are no entries."""
+    """After a kill the rest of an index file is zeros, which are not entries."""
     write_log(tmp_path, new_batch(2))
     (tmp_path / INDEX).write_bytes(struct.pack(">ii", 1, 0) + bytes(80))
     (tmp_path / TIME_INDEX).write_bytes(struct.pack(">qi", START_MS, 1) + bytes(120))

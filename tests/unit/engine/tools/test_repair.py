@@ -55,7 +55,7 @@ def test_whatever_is_derived_is_as_it_was_after_a_repair(name: str, damage: Dama
 
 
 def test_a_plan_writes_nothing_and_names_every_step() -> None:
-    """A dry run is a plan that is told and not carried out."""
+    """A dry run prints the plan and does not carry it out."""
     filled = fill()
     path = PARTITION / "00000000000000000030.index"
     filled.damage(path, reversed_bytes)
@@ -85,7 +85,7 @@ def test_damage_stays_as_it_is_without_a_cut() -> None:
 @pytest.mark.parametrize("base_offset", [0, 30, 60])
 @pytest.mark.parametrize("damage", [one_bit_flipped, zero_filled, cut_in_half])
 def test_a_cut_ends_the_log_before_its_damage(base_offset: int, damage: Damage) -> None:
-    """What precedes the damage is served as before, and appends go on behind it."""
+    """Everything before the damage is served as before, and appends continue after it."""
     filled = fill()
     filled.damage(PARTITION / f"{base_offset:020d}.log", damage)
     plan = plan_repair(filled.world.fs, DATA, cut=True)
@@ -113,7 +113,7 @@ def test_a_cut_needs_no_checkpoint_that_can_be_read() -> None:
 
 
 def test_what_opening_tidies_is_a_step_of_the_plan() -> None:
-    """It is told as a step and done by the opening alone."""
+    """It is printed as a step, and only opening does it."""
     filled = fill()
     path = PARTITION / "00000000000000000095.snapshot"
     filled.world.fs.open(path, create=True).close()

@@ -134,7 +134,7 @@ def test_a_derived_file_that_disagrees_with_the_log_is_found(
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_damage_of_a_log_file_is_found_with_its_place(damage: Damage, position: int | None) -> None:
-    """File, byte and offset are told."""
+    """The finding has file, byte and offset."""
     filled = fill()
     path = segment_file(30, ".log")
     filled.damage(path, damage)
@@ -145,7 +145,7 @@ def test_damage_of_a_log_file_is_found_with_its_place(damage: Damage, position: 
 
 
 def test_every_damaged_batch_is_found() -> None:
-    """The walk goes on behind a batch whose checksum is wrong."""
+    """The scan continues after a batch with a wrong checksum."""
     filled = fill()
     path = segment_file(0, ".log")
     content = bytearray(filled.world.fs.read_bytes(path))
@@ -169,7 +169,7 @@ def test_missing_offsets_are_found_where_nothing_was_compacted() -> None:
 
 
 def test_batches_of_another_place_are_found() -> None:
-    """Offsets that go back, or reach into the next segment, are no part of this log."""
+    """Offsets that descend, or reach into the next segment, do not belong to this log."""
     filled = fill()
     fs = filled.world.fs
     rewrite(fs, segment_file(30, ".log"), fs.read_bytes(segment_file(60, ".log")))
@@ -247,7 +247,7 @@ def test_an_aborted_transaction_is_missed_where_older_batches_are_gone() -> None
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_missing_index_is_found(suffix: str) -> None:
-    """It is made anew with the others of its segment."""
+    """It is rebuilt with the others of its segment."""
     filled = fill()
     path = segment_file(30, suffix)
     filled.world.fs.remove(path)
@@ -339,14 +339,14 @@ def test_only_zeros_behind_the_last_batch_are_an_unfinished_append(
     [names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.LOG_START_CHECKPOINT],
 )
 def test_a_damaged_checkpoint_is_found(name: str) -> None:
-    """Opening takes it for empty and writes it anew."""
+    """Opening treats it as empty and writes it again."""
     filled = fill()
     filled.damage(DATA / name, zero_filled)
     assert problems(filled) == [(Severity.DERIVED, DATA / name)]
 
 
 def test_damaged_small_files_of_a_partition_are_found() -> None:
-    """Both are made anew: one from the topics, one from the batches."""
+    """Both are rebuilt: one from the topics, one from the batches."""
     filled = fill()
     damaged = [PARTITION / names.PARTITION_METADATA, PARTITION / names.LEADER_EPOCH_CHECKPOINT]
     for path in damaged:
@@ -426,7 +426,7 @@ def test_a_missing_topic_id_is_a_note() -> None:
 
 
 def test_a_missing_partition_is_found() -> None:
-    """Opening would make an empty one, and nobody would notice."""
+    """Opening would create an empty one, silently."""
     filled = fill()
     topics = TopicsFile(filled.world.fs, DATA)
     topics.write({**topics.read(), "other": TopicEntry(TOPIC_ID, 2)})
@@ -435,7 +435,7 @@ def test_a_missing_partition_is_found() -> None:
 
 
 def test_leftovers_and_unknown_files_are_notes() -> None:
-    """They are no problem: opening tidies the ones and leaves the others alone."""
+    """They are not problems: opening removes leftovers and ignores unknown files."""
     filled = fill()
     for path in (
         DATA / "notes.txt",

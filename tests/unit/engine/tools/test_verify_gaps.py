@@ -39,7 +39,7 @@ def damages(world: World) -> list[Finding]:
 
 
 def test_a_jump_that_was_noted_is_no_damage() -> None:
-    """Without the note, what is missing there is told."""
+    """Without the record of the gap, the missing offsets are reported."""
     world = World()
     jumped(world).close()
     assert damages(world) == []
@@ -49,7 +49,7 @@ def test_a_jump_that_was_noted_is_no_damage() -> None:
 
 
 def test_notes_that_cannot_be_read_are_damage() -> None:
-    """They are made by nobody anew: from now on missing offsets are not noticed."""
+    """The file cannot be rebuilt: from now on missing offsets are not detected."""
     world = World()
     jumped(world).close()
     rewrite(world.fs, GAPS, b"0\n1\nrubbish\n")
@@ -58,7 +58,7 @@ def test_notes_that_cannot_be_read_are_damage() -> None:
 
 
 def test_a_directory_in_the_place_of_the_notes_is_told_once() -> None:
-    """A person has to move it away; what is missing is then told like anywhere."""
+    """An operator has to move it away; missing offsets are then reported as usual."""
     world = World()
     jumped(world).close()
     world.fs.remove(GAPS)
@@ -68,7 +68,7 @@ def test_a_directory_in_the_place_of_the_notes_is_told_once() -> None:
 
 
 def cut_inside_a_batch(world: World) -> LogManager:
-    """A log that goes on at 5, behind a batch of 3 to 5 that was cut away whole."""
+    """A log that continues at 5, after a batch of 3 to 5 that was removed whole."""
     manager = opened(world)
     manager.create_topic("events", 1, {"retention.ms": "-1"})
     log = manager.log(EVENTS)
@@ -87,9 +87,10 @@ def test_an_end_inside_a_batch_is_no_damage() -> None:
 
 
 def test_what_is_missing_below_the_log_start_is_no_damage() -> None:
-    """Nobody reads there; the epoch that told of a truncation went when the log start passed it.
+    """They cannot be read.
 
-    In a copy that was moved the gap lies within a segment, so no note tells of it (seed 7021448).
+    The epoch that explained a truncation was removed when the log start passed it. In a copy that
+    was moved the gap is within a segment, so it is not recorded (seed 7021448).
     """
     world = World()
     manager = cut_inside_a_batch(world)
@@ -104,7 +105,7 @@ def test_what_is_missing_below_the_log_start_is_no_damage() -> None:
 
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 def test_a_jump_moves_with_its_log(*, power_cut: bool) -> None:
-    """In the other directory it is no loss either, and later jumps are noted there."""
+    """In the other directory it is not a loss either, and later jumps are recorded there."""
     world = World()
     manager = jumped(world)
     manager.move_partition(EVENTS, B)
@@ -120,7 +121,7 @@ def test_a_jump_moves_with_its_log(*, power_cut: bool) -> None:
 
 
 def test_a_snapshot_may_know_a_batch_that_compaction_took_since() -> None:
-    """The producer's newest batch stays, and that lies behind the snapshot by now."""
+    """The producer's newest batch stays, and it is now after the snapshot."""
     compacted = Compacted(overrides={"segment.bytes": 200})  # so small that none are merged
     log = compacted.log
     for sequence, key in enumerate(("stays", "changes", "changes")):

@@ -17,7 +17,7 @@ EARLY, LATE = 11, 12
 
 
 def started_late() -> tuple[World, LogManager]:
-    """Two transactions end in the second segment; the log starts behind the data of one."""
+    """Two transactions end in the second segment; the log starts after the data of one."""
     world = World()
     manager = world.open_manager()
     manager.create_topic("events", 1, {"retention.ms": "-1"})
@@ -50,7 +50,7 @@ def started_late() -> tuple[World, LogManager]:
 
 
 def derived(*, with_snapshots: bool) -> list[str]:
-    """What is made anew if it is missing: of the second segment, and the state below its end."""
+    """The derived files of the second segment, and the state below its end."""
     indexes = [names.index_name(6), names.time_index_name(6), names.txn_index_name(6)]
     snapshots = [names.snapshot_name(offset) for offset in (3, 6, 9)] if with_snapshots else []
     return [*indexes, *snapshots]
@@ -65,7 +65,7 @@ def problems(world: World) -> list[str]:
 def test_an_abort_of_deleted_records_may_be_known_or_not(
     *, is_clean: bool, with_snapshots: bool
 ) -> None:
-    """An index that was there has it, one that was made anew has not; neither is wrong."""
+    """An older index has it, a rebuilt one does not; neither is wrong."""
     world, manager = started_late()
     assert problems(world) == []
     if is_clean:

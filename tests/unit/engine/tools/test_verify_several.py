@@ -60,7 +60,7 @@ def test_a_partition_in_two_directories_is_a_refusal(world: World) -> None:
 
 
 def test_one_copy_of_the_topics_is_enough(world: World) -> None:
-    """A damaged one is made anew by opening; with all of them damaged a person has to act."""
+    """Opening rebuilds a damaged one; with all of them damaged an operator has to act."""
     rewrite(world.fs, B / names.TOPICS_FILE, b"{")
     (finding,) = problems(world)
     assert (finding.severity, finding.file) == (Severity.DERIVED, B / names.TOPICS_FILE)

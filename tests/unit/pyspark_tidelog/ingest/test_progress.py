@@ -1,4 +1,4 @@
-"""What a run is told of its query: each report once, and no more asked of Spark than that takes."""
+"""The progress reports of a run's query: each once, without extra requests to Spark."""
 
 from __future__ import annotations
 

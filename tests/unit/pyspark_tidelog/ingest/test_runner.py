@@ -131,7 +131,7 @@ class Restarts:
 
 
 def test_a_failure_ends_the_run_unless_it_follows(tmp_path: Path) -> None:
-    """Somebody waits for the one; the other is to live through the night, or so many failures."""
+    """The one-time run reports the failure; the other restarts, up to a number of failures."""
     once = Restarts(tmp_path, "refused")
     with pytest.raises(JobFailed, match="refused"):
         once.go()
@@ -169,7 +169,7 @@ def test_pauses_grow_to_a_minute() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_to_stop_and_the_second_insists(number: signal.Signals) -> None:
-    """A job under way ends in order; whoever cannot wait says so twice."""
+    """A running job ends in order; a second signal ends it at once."""
     before = signal.getsignal(number)
     with _stop_signals() as stop:
         assert signal.getsignal(number) != before

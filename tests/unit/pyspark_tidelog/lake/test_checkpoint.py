@@ -163,7 +163,7 @@ def test_one_folder_is_not_two(place: Place) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(place: Place) -> None:
-    """A file where the sink should be is told before Spark starts."""
+    """A file in place of the sink is reported before Spark starts."""
     place.sink.write_text("")
     with pytest.raises(JobError, match=r"lake.* cannot be read: Not a directory"):
         place.claim()
@@ -184,7 +184,7 @@ def test_an_entry_that_a_power_cut_left_empty_is_no_entry(place: Place) -> None:
 
 
 def test_the_plan_of_a_micro_batch_has_to_be_there(place: Place) -> None:
-    """Nothing is written to the lake for offsets that nobody wrote down."""
+    """Nothing is written to the lake for offsets that are not recorded."""
     (place.checkpoint / "offsets").mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
         sync_plan(place.checkpoint, 3)
@@ -195,7 +195,7 @@ def test_the_plan_of_a_micro_batch_has_to_be_there(place: Place) -> None:
 
 
 def test_a_folder_that_cannot_be_written_leaves_no_mark(place: Place) -> None:
-    """The checkpoint is nobody's until the sink can be used, so that another may be named."""
+    """The checkpoint is unused until the sink can be used, so that another may be named."""
     (place.sink.parent / "file").write_text("")
     with pytest.raises(JobError, match=r"file/lake.* cannot be read: Not a directory"):
         place.claim(sink=place.sink.parent / "file" / "lake")

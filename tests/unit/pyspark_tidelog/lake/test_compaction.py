@@ -31,7 +31,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> HandMadeLake:
 
 
 def offsets(lake: HandMadeLake) -> list[int]:
-    """Return what anybody sees who lists the folder."""
+    """Return the visible files of the folder."""
     table = ds.dataset(lake.folder, format=lake.kind, partitioning="hive").to_table()
     return sorted(table["offset"].to_pylist())
 

@@ -131,7 +131,7 @@ def test_a_negative_length_is_an_error(batches: int) -> None:
 @pytest.mark.parametrize("batches", [1, BATCHES])
 @pytest.mark.parametrize("length", [b"\x0c", b"\x8c\x00", b"\x8c\x80\x00"], ids=len)
 def test_a_length_may_have_more_octets_than_it_needs(batches: int, length: bytes) -> None:
-    """A record begins behind its length as it was written, not as it might have been."""
+    """A record begins after its length as it was written, not as it might have been."""
     payload = length + bytes([0, 0, 0, 1, 0, 0])
     data = repeated(reframed(encode(numbered(1)), payload=payload), batches)
     begins, ends = found_in(data)

@@ -94,7 +94,7 @@ def test_batches_of_all_codecs_decode_as_aiokafka_decodes_them(
 def test_many_batches_at_once_decode_as_aiokafka_decodes_them(
     shapes: list[list[SentRecord]], codecs: list[int]
 ) -> None:
-    """So many batches that they are walked abreast, plain and compressed, are no different."""
+    """With enough batches for parallel decoding, plain and compressed, the results are the same."""
     batches = [shapes[number % len(shapes)] for number in range(60)]
     data = concatenated(batches, [codecs[number % len(codecs)] for number in range(60)])
     assert rows_of(decode_batches(data)) == decoded(data)
@@ -136,7 +136,7 @@ def test_columns_come_in_the_order_asked_for_with_the_types_spark_expects() -> N
 
 
 def test_control_batches_are_left_out() -> None:
-    """The marker that ends a transaction is no record; what follows it is."""
+    """The marker that ends a transaction is not a record; what follows it is."""
     marker = reframed(
         encode([SentRecord(1, b"\0\0\0\1", b"\0" * 6)], base_offset=2), attributes=CONTROL
     )
@@ -214,7 +214,7 @@ def test_many_small_batches_that_grow_are_not_held_at_once() -> None:
 
 @given(st.data())
 def test_with_checksums_any_flipped_bit_of_a_batch_is_found(data: st.DataObject) -> None:
-    """One wrong bit behind the checksum, anywhere, names topic, partition and offset."""
+    """One wrong bit after the checksum, anywhere, names topic, partition and offset."""
     codec = data.draw(st.integers(0, 4))
     good = encode(numbered(5), codec=codec)
     damaged = bytearray(encode(numbered(5), codec=codec, base_offset=5))
@@ -314,7 +314,7 @@ def test_offsets_that_do_not_rise_are_damage() -> None:
     "payload", [b"\x82SNAPPY\x00" + bytes(10), b"\x82SNAPPY\x00" + bytes(8) + b"\0\0\0\x7f"]
 )
 def test_framed_snappy_that_ends_early_is_damage(payload: bytes) -> None:
-    """Blocks that are announced and not there are told apart from the end."""
+    """Blocks that are declared and missing are distinguished from the end."""
     batch = reframed(encode(numbered(1)), payload=payload, codec=SNAPPY)
     with pytest.raises(DamagedBatchError, match="snappy"):
         decode_batches(batch)

@@ -75,7 +75,7 @@ def test_a_new_partition_is_read_from_its_start() -> None:
 
 
 def test_records_deleted_before_they_were_read_stop_the_query() -> None:
-    """Retention that overtook the reader is told with the offsets that are lost."""
+    """The error of a reader that retention has overtaken has the lost offsets."""
     with pytest.raises(DataLossError, match="offsets 5 to 7 of topic t, partition 0 were deleted"):
         next_offset(at(5), target((8, 10)))
     end = next_offset(at(5), target((8, 10)), fail_on_data_loss=False)
@@ -122,7 +122,7 @@ def test_a_log_that_is_not_there_any_more_stops_the_query() -> None:
 
 
 def test_a_reader_of_what_is_committed_stays_behind_open_transactions() -> None:
-    """The last stable offset ends it; a checkpoint beyond that is no sign of truncation."""
+    """The last stable offset ends it; a checkpoint beyond that is not a sign of truncation."""
     marks = LogSnapshot(IDS, {FIRST: PartitionMarks(0, 30, last_stable_offset=20)})
     assert next_offset(at(5), marks).offsets == {FIRST: 20}
     assert waiting_offsets(at(5), marks) == {FIRST: 15}

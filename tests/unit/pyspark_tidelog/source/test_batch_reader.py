@@ -55,7 +55,7 @@ def test_a_batch_reads_between_the_offsets_given(
 def test_a_batch_that_ends_before_it_starts_is_refused(
     service: LogService, logs: list[MemoryLog]
 ) -> None:
-    """Contradicting offsets are told with the partition."""
+    """Contradicting offsets are an error with the partition."""
     assert len(logs) == 2
     reader = batch(
         service,

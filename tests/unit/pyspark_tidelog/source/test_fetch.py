@@ -109,7 +109,7 @@ def test_records_that_retention_removed_are_passed_over_if_allowed(
 def test_a_log_that_no_longer_reaches_the_range_is_an_error(
     service: LogService, log: MemoryLog, lost: str
 ) -> None:
-    """Truncated, deleted, or replaced by another log under its name: told apart from an end."""
+    """Truncated, deleted, or replaced by another log under its name: distinguished from an end."""
     split = OffsetRange("t", 0, 50, 100, "first")
     if lost == "shorter":
         log.end_offset = 40
@@ -159,14 +159,14 @@ def test_a_service_that_contradicts_itself_is_found_out(
 
 
 def test_an_answer_without_a_next_offset_is_refused(service: LogService, log: MemoryLog) -> None:
-    """Whoever answers like that is not this service."""
+    """Such a response is not from tidelog."""
     service.fault = lambda _path: Reply(200, log.batches[0][2])
     with pytest.raises(ServiceError, match="without Log-Next-Offset: is it tidelog"):
         offsets_read(service, OffsetRange("t", 0, 0, 9))
 
 
 def test_damage_is_told_with_its_place(service: LogService, log: MemoryLog) -> None:
-    """Bytes that are no batch name topic, partition and the offset that was expected."""
+    """Bytes that are not a batch: the error has topic, partition and the expected offset."""
     service.fault = lambda _path: Reply(200, b"\xff" * 100, {"Log-Next-Offset": "100"})
     with pytest.raises(
         DamagedBatchError, match="topic t, partition 0, at offset 50: message format"

@@ -105,7 +105,10 @@ def test_a_list_of_offsets_narrows_and_spark_looks_again(reader: FilteringReader
 def test_a_time_narrows_the_beginning(
     service: LogService, reader: FilteringReader, kind: type[GreaterThan]
 ) -> None:
-    """From the first record as late as that; those behind it may be earlier, Spark looks again."""
+    """From the first record at or after that time.
+
+    Later ones may be earlier, so Spark filters again.
+    """
     service.topics["t"][0].times = {MOMENT_MS - 1: 4}
     wanted = kind(("timestamp",), MOMENT)
     earlier = kind(("timestamp",), MOMENT - timedelta(days=1))

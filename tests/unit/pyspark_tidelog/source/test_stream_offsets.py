@@ -49,7 +49,7 @@ def test_a_micro_batch_reads_from_its_start_to_its_end() -> None:
 
 
 def test_the_first_micro_batch_begins_where_its_end_says() -> None:
-    """A start computed anew after a crash is not believed: its end lies in the write-ahead log."""
+    """A start that was recomputed after a crash is not used: its end is in the write-ahead log."""
     planned = StreamOffset({FIRST: 9}, {FIRST: 2}, IDS)
     moved_meanwhile = StreamOffset.beginning_at({FIRST: 7}, IDS)
     assert ranges_between(moved_meanwhile, planned) == [OffsetRange("t", 0, 2, 9, "id")]

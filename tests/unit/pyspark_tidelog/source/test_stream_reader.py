@@ -106,7 +106,7 @@ def test_the_initial_offset_is_the_same_at_every_call(
 def test_a_first_micro_batch_repeated_after_a_crash_reads_the_same(
     stream: Streams, logs: list[MemoryLog]
 ) -> None:
-    """The start is computed anew and has moved; the range is that of the end in Spark's log."""
+    """The recomputed start has moved; the range is that of the end in Spark's log."""
     crashed = stream()
     start = crashed.initialOffset()
     logs[0].append(numbered(5))
@@ -182,7 +182,7 @@ def test_bytes_limit_a_micro_batch(stream: Streams, logs: list[MemoryLog]) -> No
 
 
 def test_limits_are_told_to_spark_one_at_a_time(stream: Streams) -> None:
-    """Spark has no limit made of two; rows are told first, and the reader minds both."""
+    """Spark has no combined limit; rows come first, and the reader applies both."""
     assert stream().getDefaultReadLimit() == ReadAllAvailable()
     assert stream(maxOffsetsPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(5)
     assert stream(maxBytesPerTrigger="6").getDefaultReadLimit() == ReadMaxBytes(6)

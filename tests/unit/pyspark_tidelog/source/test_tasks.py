@@ -54,7 +54,7 @@ def test_more_tasks_than_logs_are_cut_by_the_service(
 
 
 def test_a_task_a_log_needs_no_plan(service: LogService, ranges: list[OffsetRange]) -> None:
-    """Nobody is asked where nothing is to be cut, or only by the number of records."""
+    """No plan is requested if nothing has to be cut, or only by the number of records."""
     assert planned(service, ranges) == [(0, 2, 100)]
     assert planned(service, ranges, minPartitions="1") == [(0, 2, 100)]
     assert planned(service, ranges, maxRecordsPerPartition="49") == [(0, 2, 51), (0, 51, 100)]
@@ -83,7 +83,7 @@ def test_records_bound_what_the_service_planned(
 def test_a_plan_with_gaps_or_overlaps_is_not_believed(
     service: LogService, ranges: list[OffsetRange], parts: list[tuple[int, int, int]]
 ) -> None:
-    """Each offset once does not hang on somebody else's plan: it is cut by offsets instead."""
+    """Exactly-once reading must not depend on the service's plan: offsets are used instead."""
     names = ("partition", "start_offset", "end_offset")
     splits = [dict(zip(names, part, strict=True)) for part in parts]
     service.fault = lambda _path: Reply.of_json(200, splits=splits)
@@ -94,7 +94,7 @@ def test_a_plan_with_gaps_or_overlaps_is_not_believed(
 def test_what_the_service_cannot_plan_is_cut_by_offsets(
     service: LogService, ranges: list[OffsetRange], status: int
 ) -> None:
-    """A log that lost its start meanwhile is told of by the task that reads it, or passed over."""
+    """A log that lost its start meanwhile is reported by the task that reads it, or skipped."""
     service.fault = lambda _path: Reply.of_json(status, code="x")
     assert planned(service, ranges, minPartitions="2") == [(0, 2, 51), (0, 51, 100)]
 
@@ -152,7 +152,7 @@ def test_a_wish_for_more_tasks_cuts_the_larger_ranges() -> None:
 
 
 def test_a_task_travels_to_another_process() -> None:
-    """Spark pickles what the driver planned; nothing may stay behind."""
+    """Spark pickles the driver's plan; nothing may be missing in it."""
     task = OffsetRange("t", 0, 1, 2, "id")
     assert pickle.loads(pickle.dumps(task)) == task
 

@@ -170,7 +170,7 @@ def test_a_topic_that_was_deleted_stops_the_stream_unless_it_may_go_on(
 
 
 def test_a_new_query_names_topics_that_are_there(stream: Callable[..., StreamReader]) -> None:
-    """A misspelt name is told even to a query that may lose data."""
+    """A misspelt name is an error even for a query that may lose data."""
     reader = stream(subscribe="vews", failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
     with pytest.raises(ServiceError, match="the service has no topic vews"):

@@ -132,7 +132,7 @@ def appends_of(disk: ForgetfulDisk) -> int:
 async def test_the_appends_of_a_turn_are_one_write_a_log(
     service: Service, disk: ForgetfulDisk
 ) -> None:
-    """Each is told its own offsets."""
+    """Each gets its own offsets."""
     first, second = partition_of(service), partition_of(service, "others")
     gathering = Gathering(service)
     before = appends_of(disk)
@@ -255,7 +255,7 @@ async def test_each_is_answered_as_if_it_had_been_alone(
 
 
 async def test_only_the_last_has_the_tag_of_the_log_end(service: Service) -> None:
-    """Whoever goes on under the condition of its receipt is refused if another came behind it."""
+    """A conditional append with an earlier receipt is refused if another append followed."""
     partition = partition_of(service)
     gathering = Gathering(service)
     for _ in range(3):
@@ -280,7 +280,7 @@ async def test_a_codec_of_the_topic_is_that_of_a_shared_batch(service: Service) 
 
 
 async def test_a_record_that_is_wrong_takes_no_other_with_it(service: Service) -> None:
-    """It is told before there is a batch; the others share one."""
+    """It fails before a batch is built; the others share one."""
     partition = partition_of(service, **{"cleanup.policy": "compact"})
     gathering = Gathering(service)
     keyed = b'{"records":[{"key":"k","value":1}]}'
@@ -293,7 +293,7 @@ async def test_a_record_that_is_wrong_takes_no_other_with_it(service: Service) -
 
 
 async def test_one_that_is_refused_takes_no_other_with_it(service: Service) -> None:
-    """Whom the log does not take is told so; the others are appended without it."""
+    """The refused append gets its error; the others are appended without it."""
     partition = partition_of(service, **{"max.message.bytes": "200"})
     gathering = Gathering(service)
     for value_bytes in (1, 500, 1):
@@ -383,7 +383,7 @@ async def test_an_append_that_is_in_the_log_holds_no_batch(service: Service) -> 
 
 
 async def test_a_damaged_batch_takes_no_other_with_it(service: Service) -> None:
-    """Its client is told, and the batches of the others are appended."""
+    """Its client gets the error, and the batches of the others are appended."""
     partition = partition_of(service)
     gathering = Gathering(service)
     damaged = new_batch(1)

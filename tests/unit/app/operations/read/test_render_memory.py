@@ -42,9 +42,9 @@ async def test_memory_that_is_not_free_is_waited_for_in_the_order_of_asking() ->
     first = threads.run(partial(render, "first", PLAIN), "a")
     await asyncio.to_thread(begun["first"].wait)
     alone = threads.run(partial(render, "alone", BOMB), "b")
-    await asyncio.to_thread(until, lambda: len(memory._waiting) == 1)  # noqa: SLF001 - told by no other
+    await asyncio.to_thread(until, lambda: len(memory._waiting) == 1)  # noqa: SLF001 - there is no public way to see it
     last = threads.run(partial(render, "last", PLAIN), "c")
-    await asyncio.to_thread(until, lambda: len(memory._waiting) == 2)  # noqa: SLF001 - told by no other
+    await asyncio.to_thread(until, lambda: len(memory._waiting) == 2)  # noqa: SLF001 - there is no public way to see it
     with memory.hold([SMALL]):
         assert order == ["first"]
     gates["first"].set()

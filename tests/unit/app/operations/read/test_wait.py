@@ -53,7 +53,7 @@ async def waits(tail: Tail, watch: Watch) -> asyncio.Task[None]:
 
 
 async def test_readers_are_woken_together(log: Log) -> None:
-    """Everyone who waits on a log is woken once, and nobody stays remembered."""
+    """Every waiter of a log is woken once, and none stays registered."""
     tail = Tail()
     with watching(tail, log) as one, watching(tail, log) as two:
         readers = [await waits(tail, watch) for watch in (one, two)]
@@ -112,7 +112,7 @@ async def test_a_reader_is_woken_by_its_time(log: Log) -> None:
 
 
 async def test_a_cancelled_reader_is_not_woken(log: Log) -> None:
-    """A wait that was called off leaves nothing behind that a wake-up could trip over."""
+    """A cancelled wait leaves nothing that a wake-up could fail on."""
     tail = Tail()
     with watching(tail, log) as watch:
         reader = await waits(tail, watch)
@@ -139,7 +139,7 @@ async def test_a_client_that_hangs_up_ends_its_wait(log: Log) -> None:
 
 
 async def test_a_departure_is_noticed_behind_a_body(log: Log) -> None:
-    """What comes before the disconnect is passed over, and a client nobody waits for may go."""
+    """Messages before the disconnect are ignored, and an unwatched client may disconnect."""
     messages = ["http.request", "http.request", "http.disconnect"]
 
     async def receive() -> Message:
@@ -154,7 +154,7 @@ async def test_a_departure_is_noticed_behind_a_body(log: Log) -> None:
 
 
 async def test_the_watch_ends_with_its_reader() -> None:
-    """A reader that was answered leaves no task behind that listens to its client."""
+    """After its response a reader leaves no task that watches its client."""
     before = len(asyncio.all_tasks())
     with DisconnectWatcher(silence):
         await checkpoint()

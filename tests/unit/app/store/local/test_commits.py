@@ -78,7 +78,7 @@ async def test_a_flush_that_was_refused_fails_its_waiters_with_that(log: Log) ->
 
 
 async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> None:
-    """An append on a worker comes to wait when the failed round has told the others."""
+    """An append on a worker starts to wait after the failed round has notified the others."""
     made, _, asked = attached()
     log.durability.health.fail(OSError(5, "Input/output error"))
     waiting = made.wait(log, 1)
@@ -91,7 +91,7 @@ async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> Non
 async def test_a_flush_that_never_comes_is_an_unknown_outcome(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the time is over the waiter is told; one that gave up is passed over."""
+    """After the timeout the waiter gets an error; one that gave up is skipped."""
     monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
     made, _, _ = attached(timeout_ms=1)
     given_up, waiting = made.wait(log, 1), made.wait(log, 1)
@@ -106,7 +106,7 @@ async def test_a_flush_that_never_comes_is_an_unknown_outcome(
 async def test_the_sweep_leaves_those_who_have_time(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep before anybody's time is over settles nobody and comes again."""
+    """A sweep before the first timeout settles no waiter and runs again."""
     monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
     made, _, _ = attached(timeout_ms=60_000)
     waiting = made.wait(log, 1)
@@ -139,7 +139,7 @@ async def settled() -> None:
 
 
 def test_before_and_after_the_loop_commits_wake_nobody(log: Log) -> None:
-    """A commit while there is no loop, or a closed one, has nobody to tell and does not fail."""
+    """A commit without a loop, or with a closed one, notifies no waiter and does not fail."""
     moved: list[Log] = []
     made = Commits(timeout_ms=1, on_moved=moved.append)
     made.committed([(log, 1)])

@@ -76,7 +76,7 @@ def test_keys_come_back(group: str, topic: str, partition: int) -> None:
     ],
 )
 def test_what_is_no_value_is_said_to_be_none(content: bytes) -> None:
-    """Truncated fields, strings that are no UTF-8 or have no end, versions of the future."""
+    """Truncated fields, strings that are not UTF-8 or not terminated, versions of the future."""
     with pytest.raises(UnreadableCursor):
         decode_value(content)
 

@@ -199,7 +199,7 @@ def test_expiring_everything_leaves_one_empty_segment() -> None:
     marks = log.watermarks
     assert marks.log_start_offset == marks.log_end_offset == 5
     assert segment_bases(log) == [5]
-    assert log._core.state.epochs.entries == (EpochOffset(0, 5),)  # noqa: SLF001 - told nowhere else
+    assert log._core.state.epochs.entries == (EpochOffset(0, 5),)  # noqa: SLF001 - there is no public way to see it
     assert append_values(log, b"x", timestamp=START_MS + HOUR_MS) == 5
     log.maintenance.check_invariants()
 

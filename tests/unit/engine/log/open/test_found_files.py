@@ -60,13 +60,13 @@ def test_files_are_told_apart_by_their_names(disk: ForgetfulDisk) -> None:
     ],
 )
 def test_what_is_not_a_segments_is_only_named(disk: ForgetfulDisk, name: str) -> None:
-    """Nobody opens or removes it for what its name looks like."""
+    """Such files are neither opened nor removed because of their names."""
     put(disk, name)
     assert FoundFiles.of(disk, DIRECTORY) == FoundFiles(frozenset({name}), (), (), (), ())
 
 
 def test_a_directory_is_no_file(disk: ForgetfulDisk) -> None:
-    """One of somebody else's is passed over."""
+    """A foreign directory is ignored."""
     disk.make_directory(DIRECTORY / "mine")
     assert FoundFiles.of(disk, DIRECTORY).names == frozenset()
 
@@ -76,7 +76,7 @@ def test_a_directory_is_no_file(disk: ForgetfulDisk) -> None:
     ["00000000000000000007.log", "00000000000000000007.index.deleted", "partition.metadata"],
 )
 def test_a_directory_in_the_place_of_a_file_is_refused(disk: ForgetfulDisk, name: str) -> None:
-    """It is told by its path: to remove it or to go on without it would be a guess."""
+    """The error has its path: removing or ignoring it would be a guess."""
     disk.make_directory(DIRECTORY / name)
     with pytest.raises(InvalidDataDirectory, match=f"{name} is not a regular file"):
         FoundFiles.of(disk, DIRECTORY)

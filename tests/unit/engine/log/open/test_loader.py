@@ -1,4 +1,4 @@
-"""Opening a log: what is believed, what is made anew, what is reported."""
+"""Opening a log: what is used, what is rebuilt, what is reported."""
 
 import struct
 import zlib
@@ -71,7 +71,7 @@ def test_after_a_crash_nothing_is_shown_before_the_first_commit() -> None:
 
 @kafka("LogLoaderTest.testLogRecoversToCorrectOffset")
 def test_the_recovery_point_stays_at_its_checkpoint() -> None:
-    """A scan is no sync: only a flush moves it."""
+    """A scan is not a sync: only a flush moves it."""
     world, _ = stopped(5, 5, clean=False)
     log = world.open_log(CONFIG, recovery_point=7)
     assert (log.durability.recovery_point, log.durability.recovery.recovered_segments) == (7, 1)
@@ -90,7 +90,7 @@ def test_entries_and_end_are_the_same_after_reopening() -> None:
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
-    active = log._core.state.local.active  # noqa: SLF001 - entries are told nowhere else
+    active = log._core.state.local.active  # noqa: SLF001 - there is no public way to see entries
     entries = list(active.indexes.offset.entries())
     maximum = active.maximum
     log.close()
@@ -213,7 +213,7 @@ def test_missing_epochs_are_found_in_the_batches() -> None:
     world.disk.remove(DIRECTORY / "leader-epoch-checkpoint")
     again = world.open_log(CONFIG)
     assert again.reader.leader_epoch == 5
-    epochs = again._core.state.epochs  # noqa: SLF001 - told nowhere else
+    epochs = again._core.state.epochs  # noqa: SLF001 - there is no public way to see it
     assert epochs.entries == (EpochOffset(0, 0), EpochOffset(3, 2), EpochOffset(5, 3))
 
 
@@ -307,7 +307,7 @@ def test_producers_are_rebuilt_without_any_snapshot() -> None:
 
 
 def test_preallocated_zeros_are_cut_after_a_crash() -> None:
-    """A segment that was reserved whole ends behind its last batch (4.14)."""
+    """A preallocated segment ends after its last batch (4.14)."""
     world = World()
     config = with_config(preallocate=True, segment_bytes=4_096)
     log = world.open_log(config)

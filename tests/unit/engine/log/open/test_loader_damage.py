@@ -108,7 +108,7 @@ def test_missing_indexes_are_rebuilt(removed: tuple[str, ...], *, clean: bool) -
 )
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_overwritten_indexes_are_rebuilt(suffix: str) -> None:
-    """Text where entries should be does not survive a recovery, and nobody is misled by it."""
+    """Text instead of entries is replaced by recovery, and misleads no look-up."""
     world = World()
     log = with_times(world, 60)
     world.restart(power_cut=False)
@@ -183,7 +183,7 @@ def test_files_that_wait_for_their_removal_go_at_the_next_start() -> None:
 @kafka("LogLoaderTest.testCorruptLog", "LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("seed", range(50))
 def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
-    """Random bytes behind log and index: the same records and the same end are recovered."""
+    """Random bytes after log and index: the same records and the same end are recovered."""
     random = Random(seed)
     world = World()
     log = world.open_log(SMALL)

@@ -62,7 +62,7 @@ def test_a_truncation_takes_snapshots_and_producers_back() -> None:
 
 @kafka("UnifiedLogTest.testProducerIdMapTruncateToWithNoSnapshots")
 def test_a_truncation_without_snapshots_reads_the_data() -> None:
-    """Somebody removed the files: the state comes from the batches, and a snapshot is taken."""
+    """If the files are missing, the state comes from the batches, and a snapshot is taken."""
     world = World()
     log = world.open_log(DENSE)
     producer = Producer(log)
@@ -297,6 +297,6 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
 
 @kafka("UnifiedLogTest.testLogReinitializeAfterManualDelete")
 def test_an_empty_directory_goes_on_at_its_known_start() -> None:
-    """Somebody removed all files: the start that a checkpoint knows is the end."""
+    """If all files are missing, the log start in the checkpoint is the log end."""
     log = World().open_log(LogConfig(segment_index_bytes=1200), log_start_offset=500)
     assert (log.watermarks.log_start_offset, log.watermarks.log_end_offset) == (500, 500)

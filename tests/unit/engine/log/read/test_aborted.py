@@ -1,4 +1,4 @@
-"""What a `read_committed` read after a clean start may cost, and what it is told all the same."""
+"""The cost and the result of a `read_committed` read after a clean start."""
 
 from dataclasses import replace
 from types import TracebackType
@@ -60,7 +60,7 @@ class Writer:
 
 
 def unproven(log: Log) -> list[int]:
-    """The segments whose index of aborted transactions nobody has checked."""
+    """The segments whose transaction index is not verified yet."""
     return [one.base_offset for one in log.reader.segments if one.proofs.unproven_aborts_bytes]
 
 
@@ -131,7 +131,7 @@ def test_a_read_checks_the_indexes_as_far_as_the_markers_that_it_needs() -> None
 
 
 def test_a_read_with_the_markers_in_it_checks_no_index() -> None:
-    """What was aborted is told by the markers themselves."""
+    """The markers themselves say what was aborted."""
     log = interleaved().restart()
     fetched = log.reader.read(0, max_bytes=1 << 20, isolation=COMMITTED, cached_only=False)
     assert fetched is not None
@@ -219,7 +219,7 @@ def test_an_index_is_checked_once() -> None:
 
 
 def test_an_index_that_another_reader_has_just_checked_is_not_checked_again() -> None:
-    """Whoever waited for the check takes its result."""
+    """A reader that waited for the verification uses its result."""
     segment = interleaved().restart().reader.segments[0]
 
     class CheckedMeanwhile:

@@ -169,7 +169,7 @@ def test_the_log_start_does_not_pass_the_high_watermark() -> None:
 
 @kafka("UnifiedLogTest.testAppendAndReadWithSequentialOffsets", "UnifiedLogTest.testLogRolls")
 def test_every_offset_reads_over_segments_of_one_record() -> None:
-    """Each of a hundred records is found by its offset, and behind the last there is none."""
+    """Each of a hundred records is found by its offset, and after the last there is none."""
     world = World()
     log = world.open_log(with_config(segment_bytes=80))
     values = fill(log, batches=100)
@@ -195,7 +195,7 @@ GAPS = [*range(50), *range(50, 200, 7)]
 )
 @pytest.mark.parametrize("max_bytes", [1, 2, 100, MANY])
 def test_a_gap_is_answered_by_the_next_record(max_bytes: int) -> None:
-    """Whatever the budget, at least the whole batch of the record at or behind the offset comes."""
+    """With any budget, at least the whole batch at or after the offset is returned."""
     log = World().open_log(with_config(segment_bytes=500, cleanup_policy=("compact",)))
     for offset in GAPS:
         log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)

@@ -95,7 +95,7 @@ def test_below_the_log_start_nothing_is_found(log: Log) -> None:
 
 
 def test_what_is_not_committed_is_not_found(log: Log) -> None:
-    """A record above the high watermark is no answer, neither by time nor as the maximum."""
+    """A record above the high watermark is not found, neither by time nor as the maximum."""
     timed(log, 0)
     append_values(log, b"later", timestamp=START_MS + 100)
     assert found(log, 50) is None
@@ -172,7 +172,7 @@ def test_a_segment_that_reaches_the_time_below_the_log_start_hides_no_later_one(
 def test_the_maximum_lies_at_or_above_the_log_start(
     log: Log, start: int, expected: tuple[int, int]
 ) -> None:
-    """What was deleted is no answer, though its segment is there and its batch may be."""
+    """A deleted record is not found, even if its segment and its batch still exist."""
     records = [(START_MS + time, b"k", b"v", ()) for time in (90, 60, 10)]
     log.append(build_batch(records))
     timed(log, 30)

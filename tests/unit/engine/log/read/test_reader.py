@@ -41,7 +41,7 @@ def offsets_read(log: Log, offset: int, **options: object) -> list[int]:
 
 
 def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
-    """One call may return the batches of several segments; what is next is told."""
+    """One call may return the batches of several segments, with the next offset."""
     log = committed(3, 3, 3)
     fetched = log.reader.read(1, max_bytes=ALL_BYTES)
     assert fetched is not None
@@ -99,7 +99,7 @@ def test_an_offset_inside_a_batch_gets_the_batch() -> None:
     ],
 )
 def test_a_read_may_have_an_end(end_offset: int, expected: list[int], ended_by: ReadEnd) -> None:
-    """Batches that begin at or behind the end are left out, over segments too."""
+    """Batches that begin at or after the end are left out, across segments too."""
     log = committed(4, 3, 2)
     assert offsets_read(log, 2, end_offset=end_offset) == expected
     fetched = log.reader.read(2, max_bytes=ALL_BYTES, end_offset=end_offset)
@@ -108,7 +108,7 @@ def test_a_read_may_have_an_end(end_offset: int, expected: list[int], ended_by: 
 
 
 def test_a_batch_that_reaches_over_the_end_comes_whole() -> None:
-    """A batch is never torn: the last one may hold offsets behind the end."""
+    """A batch is never cut: the last one may hold offsets after the end."""
     log = World().open_log(CONFIG)
     for _ in range(3):
         append_values(log, b"a", b"b", b"c")
@@ -196,7 +196,7 @@ def test_a_gap_at_the_end_of_a_segment_leads_into_the_next() -> None:
 
 
 def test_nothing_between_the_offset_and_the_bound_moves_on() -> None:
-    """Where compaction took all that was left, the reader goes on behind it."""
+    """If compaction removed everything that was left, the reader continues after it."""
     log = followed(0, 5, 20)
     log.roll()
     log.append(batch_at(40), origin=AppendOrigin.REPLICATION)
@@ -208,7 +208,7 @@ def test_nothing_between_the_offset_and_the_bound_moves_on() -> None:
 
 
 def test_a_read_explains_its_path() -> None:
-    """Segment, index entry and the bytes scanned from it are told."""
+    """It returns the segment, the index entry and the bytes scanned from it."""
     log = World().open_log(CONFIG)
     fill(log, batches=50)
     log.roll()
@@ -284,7 +284,7 @@ def test_reading_needs_no_writers_lock() -> None:
 
 @pytest.mark.parametrize(("bound", "expected"), [(2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 2, 3])])
 def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -> None:
-    """A reader stops at the offset even where nobody knows yet which byte that is."""
+    """A reader stops at the offset even if its position is not known yet."""
     log = committed(3, 3)
     view = log._core.state.view()  # noqa: SLF001 - what a reader takes
     assert view is not None
@@ -295,7 +295,10 @@ def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -
 
 
 def test_a_read_that_a_truncation_overtook_looks_again() -> None:
-    """Bytes that go while they are read are no damage: the answer is that of the shorter log."""
+    """Bytes that are removed during a read are not damage.
+
+    The result is that of the shorter log.
+    """
     log = committed(6)
     file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go
     read_at = file.read_at
@@ -317,7 +320,7 @@ def test_a_read_that_a_truncation_overtook_looks_again() -> None:
 
 @pytest.mark.parametrize("value", [b"000900", b"one batch that takes the place of several" * 9])
 def test_a_read_never_mixes_two_logs(value: bytes) -> None:
-    """Cut and written anew while it is read, a log is shown as it is afterwards, never half."""
+    """A log that is cut and rewritten during a read is returned as it is afterwards."""
     log = committed(6)
     before = log.watermarks
     file = log._core.state.local.active.records.file  # noqa: SLF001 - where the bytes go

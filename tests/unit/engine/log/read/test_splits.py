@@ -148,7 +148,7 @@ def test_no_part_spans_more_offsets_than_asked_for(max_offsets: int, ends: list[
 
 
 def test_a_gap_at_the_end_belongs_to_the_range() -> None:
-    """Where a truncation took a whole batch the log ends behind its last one: no offset is lost."""
+    """If a truncation removed a whole batch, the log ends after its last one: no offset is lost."""
     log = World().open_log(CONFIG)
     fill(log, batches=2, records=4)
     log.durability.commit()
@@ -187,7 +187,7 @@ def test_a_plan_reads_indexes_and_little_else() -> None:
 
 
 def test_only_what_can_be_read_is_planned() -> None:
-    """Below the log start, above the high watermark and beyond the end are told apart."""
+    """Offsets below the log start, above the high watermark and beyond the end differ."""
     log = World().open_log(CONFIG)
     fill(log, batches=10)
     log.durability.commit()

@@ -41,7 +41,7 @@ def zstd_block(kind: int, size: int, content: bytes, *, is_last: bool = True) ->
     ids=["raw", "rle", "size-1", "size-2", "size-4", "size-8", "two-blocks", "skippable"],
 )
 def test_every_form_of_a_zstd_frame_is_understood(frame: bytes, content: bytes) -> None:
-    """Frame headers of all shapes, and several frames behind one another."""
+    """Frame headers of all shapes, and several frames in sequence."""
     assert decompress(Codec.ZSTD, frame, LIMIT) == content
     assert decompress(Codec.ZSTD, frame + frame, LIMIT) == content * 2
 

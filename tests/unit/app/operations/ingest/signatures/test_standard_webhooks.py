@@ -53,7 +53,7 @@ def test_a_version_that_is_not_known_is_passed_over() -> None:
 
 
 def test_the_public_key_is_never_used_as_an_hmac_secret() -> None:
-    """Whoever knows the public key cannot sign with it."""
+    """The public key cannot be used to sign."""
     key = base64.b64decode(WHPK.removeprefix("whpk_"))
     signed = b"msg_1.%d.%b" % (START_MS // 1000, BODY)
     forged = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())

@@ -45,7 +45,7 @@ def test_one_of_several_signatures_is_enough() -> None:
 
 @pytest.mark.parametrize("extra", [b",t=1", b",v1=" + b",v1=".join([b"0" * 64] * 8), b",", b",V"])
 def test_a_header_with_two_times_or_too_many_signatures_is_refused(extra: bytes) -> None:
-    """Nobody chooses which time was signed, or how long the comparison takes."""
+    """A sender cannot choose which time was signed, or how long the comparison takes."""
     head = STRIPE.head(BODY, START_MS)
     head[b"stripe-signature"] += extra
     with pytest.raises(InvalidSignature, match="Stripe-Signature is not t=<seconds>"):
