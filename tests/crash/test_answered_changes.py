@@ -1,6 +1,6 @@
-"""What was answered is there after a power cut, whatever was changed.
+"""Every acknowledged change survives a power cut.
 
-The power goes the moment the answer is there, and takes all that was not synced.
+The power goes off right after the response, and removes everything that was not synced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MARKS = ("log_start_offset", "high_watermark", "last_stable_offset", "log_end_of
 
 @asynccontextmanager
 async def served(disk: ForgetfulDisk) -> AsyncIterator[Api]:
-    """The service with two directories on that disk; nothing runs but what is asked for."""
+    """The service with two directories on that disk; background work only runs on request."""
     async with (
         open_service(
             DATA,
@@ -112,7 +112,7 @@ async def move(api: Api) -> Any:
     before = (await api.client.get(f"{PARTITION}/move")).json()["directory"]
     target = str(OTHER if before == str(DATA) else DATA)
     answer = await api.client.post(f"{PARTITION}/move", json={"directory": target})
-    api.local.runtime.mover.stop()  # it ends the move under way first
+    api.local.runtime.mover.stop()  # it ends the running move first
     return answer
 
 
@@ -171,7 +171,7 @@ async def test_no_producer_id_is_given_out_again_after_a_power_cut() -> None:
 
 
 async def test_the_end_of_a_transaction_survives_a_power_cut() -> None:
-    """What it decided is seen, and it cannot end in another way."""
+    """The decision is visible, and the transaction cannot end in another way."""
     disk = with_data(ForgetfulDisk())
     async with served(disk) as api:
         await api.create()
@@ -193,7 +193,7 @@ async def test_the_end_of_a_transaction_survives_a_power_cut() -> None:
 
 
 async def test_a_change_of_keys_survives_a_power_cut() -> None:
-    """A key that was made is known, and one that was revoked is not, once the command ended."""
+    """After the command a created key is accepted, and a revoked one is refused."""
     disk = with_data(ForgetfulDisk())
     for name in ("kept", "revoked"):
         with changing_keys(disk, DATA) as keys:
@@ -208,7 +208,7 @@ async def test_a_change_of_keys_survives_a_power_cut() -> None:
 
 @pytest.mark.parametrize("operation", ["append", "rename"])
 async def test_records_that_cannot_be_deleted_for_sure_stay(operation: str) -> None:
-    """The log start moves once it is on disk; what is refused changed nothing."""
+    """The log start moves once it is on disk; a refused deletion changes nothing."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

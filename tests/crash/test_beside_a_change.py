@@ -1,6 +1,7 @@
-"""Background work at the worst instant of a change: what was answered stays, nothing goes offline.
+"""Background work at the worst moment of a change.
 
-Found by a review of the code, each as the few lines that are enough for it.
+Acknowledged data stays, no directory goes offline. Each was found by a code review and reduced to a
+few lines.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.unit.engine.manager.test_directories import B, opened
 
 
 class Stepping(ForgetfulDisk):
-    """Asks `step` before each call."""
+    """Calls `step` before each call."""
 
     step: Callable[[str, Path], None] | None = None
 

@@ -11,7 +11,7 @@ from tests.support.filesystem import PowerCut
 from tests.support.kafka import kafka
 
 STEPS = 140
-"""More than a round has; `test_the_steps_cover_the_whole_round` says so."""
+"""More steps than a round has; `test_the_steps_cover_the_whole_round` checks it."""
 
 
 def dirty() -> Compacted:
@@ -77,7 +77,7 @@ def test_a_round_survives_an_interruption(step: int, *, power_cut: bool) -> None
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_round_survives_a_power_cut_that_keeps_some_of_what_was_not_synced(seed: int) -> None:
-    """Whatever order the machine wrote things in, every key has its value."""
+    """In whatever order the machine wrote, every key has its value."""
     random = Random(seed)
     compacted = dirty()
     expected = newest(compacted.pairs())

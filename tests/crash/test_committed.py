@@ -1,4 +1,4 @@
-"""Committed means on disk: what a power cut may take, what it may not, and when a disk fails."""
+"""Committed means on disk: what a power cut or a failing disk may remove, and what it may not."""
 
 import errno
 
@@ -44,7 +44,7 @@ def test_a_log_says_whether_a_commit_is_due() -> None:
 
 
 def test_what_was_committed_survives_a_power_cut() -> None:
-    """Over several segments every committed record is there, in order; the rest may be gone."""
+    """Across segments every committed record is present, in order; the rest may be lost."""
     world = World()
     log = world.open_log(SMALL)
     committed = fill(log, batches=30)
@@ -91,7 +91,7 @@ def test_commits_cover_what_was_appended_before_them() -> None:
 
 @pytest.mark.parametrize("operation", ["sync", "sync_directory"])
 def test_after_a_failed_sync_nothing_more_is_committed(operation: str) -> None:
-    """The high watermark stays for good, writes are refused, reads below it go on."""
+    """The high watermark stays, writes are refused, reads below it continue."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=2)
@@ -118,7 +118,7 @@ def test_after_a_failed_sync_nothing_more_is_committed(operation: str) -> None:
 
 
 def test_a_failed_write_takes_the_log_offline() -> None:
-    """After an error of the disk no append is taken, and what was committed is still read."""
+    """After an error of the disk appends are refused, and committed records can still be read."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=2)
@@ -170,7 +170,7 @@ def changes_of_a_roll() -> int:
 
 @pytest.mark.parametrize("step", range(1, changes_of_a_roll() + 2))
 def test_a_roll_survives_a_power_cut_at_every_step(step: int) -> None:
-    """Whichever change of a roll and its flush is the last, what was committed is there."""
+    """Whichever change of a roll and its flush is the last, committed records are present."""
     world = World()
     log = world.open_log(CONFIG)
     committed = fill(log, batches=2)
@@ -209,10 +209,10 @@ def test_an_append_that_rolls_survives_a_power_cut_at_every_step(step: int) -> N
 
 
 def test_what_is_appended_and_sealed_beside_a_commit_is_synced_by_the_next() -> None:
-    """The sync of the segment was over when more was appended to it and the log rolled.
+    """The segment's sync had ended when more was appended to it and the log rolled.
 
-    The segment counted as synced, so the next commit showed, and acknowledged, what a power cut
-    could take; found by `make interleavings`.
+    The segment counted as synced, so the next commit acknowledged records that a power cut could
+    remove; found by `make interleavings`.
     """
     world = World()
     log = world.open_log(CONFIG)

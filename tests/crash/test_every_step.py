@@ -38,7 +38,7 @@ def carried_out(name: str, trouble: Trouble, *at_the_start: Trouble) -> Simulati
 
 
 def failed_starts(scene: Simulation) -> int:
-    """How many starts did not come to their end."""
+    """Return the number of starts that failed."""
     return sum("the start failed" in line for line in scene.told)
 
 
@@ -60,7 +60,7 @@ def some_steps(name: str) -> Iterator[tuple[int, Ending]]:
 
 @pytest.mark.parametrize("name", PROCEDURES)
 def test_a_procedure_may_end_at_any_step(name: str) -> None:
-    """Whatever step is the last one, the next start finds all that was promised, and no more."""
+    """Whichever step is the last one, the next start finds everything acknowledged, and no more."""
     for step, ending in some_steps(name):
         carried_out(name, cut(step, ending))
 
@@ -78,9 +78,9 @@ def test_a_procedure_may_end_at_every_step(name: str, ending: Ending) -> None:
 @pytest.mark.parametrize("ending", Ending)
 @pytest.mark.parametrize("name", PROCEDURES)
 def test_the_start_after_it_may_end_at_every_step_too(name: str, ending: Ending) -> None:
-    """Recovery cut short is recovered from: every other step of a start after every third cut.
+    """An interrupted recovery is recovered: every other step of a start after every third cut.
 
-    Each ending has cuts of its own.
+    Each ending has its own cuts.
     """
     endings = list(Ending)
     first = 1 + 3 * endings.index(ending)

@@ -1,4 +1,4 @@
-"""What the simulator found, each as the few lines that are enough for it."""
+"""Faults that the simulator found, each reduced to a few lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRANSACTIONAL = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True
 def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
     error: int, told: type[Exception]
 ) -> None:
-    """The first append after a roll opens indexes: what fails there is an error of ours.
+    """The first append after a roll opens indexes; a failure there must be an engine error.
 
     It was a bare OSError, which took no directory offline.
     """
@@ -113,9 +113,9 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("nth", range(1, 40, 2))
 def test_too_many_open_files_undo_a_topic_that_is_being_made(nth: int, error: int) -> None:
-    """Whichever call it meets, the topic is made, or is not there, now and later, and can be made.
+    """Whichever call fails, the topic exists or does not, now and later, and can be created again.
 
-    The topics file kept it, its directories were in the way, and the next start brought it up.
+    The topics file kept it, its directories were in the way, and the next start opened it.
     """
     world = World()
     manager = world.open_manager()
@@ -135,7 +135,7 @@ def test_too_many_open_files_undo_a_topic_that_is_being_made(nth: int, error: in
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
 def test_a_failure_behind_the_rename_of_the_topics_file_is_undone(error: int) -> None:
-    """The file says already that there is a topic: it is written once more."""
+    """The file has the topic already: it is written again without it."""
     world = World()
     manager = world.open_manager()
     world.disk.fail("sync_directory", error=error, path_end=str(DATA))
@@ -146,10 +146,10 @@ def test_a_failure_behind_the_rename_of_the_topics_file_is_undone(error: int) ->
 
 
 def test_what_a_dead_process_renamed_is_durable_before_a_start_acts_upon_it() -> None:
-    """The data directory is synced before anything is made in it.
+    """The data directory is synced before partitions are created in it.
 
-    A topics file whose new name was only cached was believed, the partitions were made, and a power
-    cut took the name: they were adopted as a broker's, without their configuration.
+    A topics file whose rename was only cached was used, the partitions were created, and a power
+    cut removed the name: they were adopted as a broker's, without their configuration.
     """
     world = World()
     manager = world.open_manager()
@@ -166,11 +166,11 @@ def test_what_a_dead_process_renamed_is_durable_before_a_start_acts_upon_it() ->
 
 
 def test_a_swap_is_durable_step_by_step() -> None:
-    """Between the renames of sources and of what replaces them the directory is synced, both times.
+    """Between the renames of sources and replacement the directory is synced, both times.
 
-    With names that survive in any order, a source came back beside its replacement: two segments
-    with the same offsets. And a start that finished a swap removed the sources before the name of
-    the replacement was sure to stay.
+    If renames survive in any order, a source came back beside its replacement: two segments with
+    the same offsets. And a start that finished a swap removed the sources before the name of the
+    replacement was durable.
     """
     compacted = Compacted()
     for number in range(3):
@@ -185,7 +185,7 @@ def test_a_swap_is_durable_step_by_step() -> None:
 
 
 def kind_of(change: Operation) -> str:
-    """What kind of file is renamed, or that the log's directory is synced; else nothing."""
+    """Return the kind of a renamed file, or that the log's directory is synced, else None."""
     if change == ("sync_directory", DIRECTORY):
         return "sync"
     if change.name != "rename" or change.path.parent != DIRECTORY:
@@ -228,9 +228,9 @@ def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
 
 
 def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
-    """A truncation into a batch takes it whole; the copy ends where the log was cut, too.
+    """A truncation into a batch removes it whole; the copy also ends at the truncation offset.
 
-    The move looked for what lies there for ever, under the lock of the log.
+    The move looked for those offsets for ever, under the lock of the log.
     """
     world = World()
     manager = opened(world)
@@ -257,7 +257,7 @@ def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
 def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
     what: str, error: int, told: type[Exception]
 ) -> None:
-    """It is an error of ours, as for every other read; it was a bare OSError."""
+    """It is an engine error, as for every other read; it was a bare OSError."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")
@@ -360,7 +360,7 @@ def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
 def test_a_file_that_cannot_be_looked_at_is_reported_to_retention(
     error: int, told: type[Exception]
 ) -> None:
-    """Where no record has a time, retention asks for the time of the file: a bare OSError."""
+    """Without record times, retention uses the time of the file; a failure was a bare OSError."""
     world = World()
     log = world.open_log(with_config(retention_ms=1))
     log.append(build_batch([(NO_TIMESTAMP, b"key", b"value", ())]))
@@ -374,9 +374,10 @@ def test_a_file_that_cannot_be_looked_at_is_reported_to_retention(
 
 
 def test_an_index_of_what_was_cut_away_is_no_sign_of_a_loss() -> None:
-    """A log cut inside a batch goes on in another segment: the one before has its indexes synced.
+    """A log cut inside a batch continues in another segment.
 
-    After a power cut an old index led beyond the cut, and a compacted log was called damaged.
+    The indexes of the previous one are synced. After a power cut an old index pointed past the cut,
+    and a compacted log was reported as damaged.
     """
     world = World()
     config = with_config(cleanup_policy=("compact",), index_interval_bytes=1)
@@ -394,7 +395,7 @@ def test_an_index_of_what_was_cut_away_is_no_sign_of_a_loss() -> None:
 
 
 def test_a_full_index_is_trimmed_to_the_cut_before_it_is_synced() -> None:
-    """Nothing follows in the file the entry of what was cut: it looks like the last one."""
+    """The entry of a cut batch is removed from the file, or it would be the last one."""
     world = World()
     config = with_config(
         cleanup_policy=("compact",), index_interval_bytes=1, segment_index_bytes=36
@@ -423,10 +424,10 @@ def test_a_lock_file_that_cannot_be_removed_does_not_stop_a_stop() -> None:
 
 
 def test_a_log_that_expires_as_a_whole_keeps_its_end() -> None:
-    """The name of the segment that goes on is on the disk before the others lose theirs.
+    """The name of the remaining segment is on disk before the others are renamed.
 
-    A power cut kept the new names of those alone: the log began at 0 again, and gave out offsets
-    that readers had seen.
+    A power cut kept only the renames: the log began at 0 again, and assigned offsets that readers
+    had seen.
     """
     world = World()
     log = world.open_log(with_config(retention_ms=1))

@@ -71,7 +71,7 @@ def ensure_nothing_aborted_is_served(filled: Filled) -> None:
 def test_indexes_made_anew_are_believed_once_they_are_whole(
     suffix: str, work: Callable[[Filled], None]
 ) -> None:
-    """Whatever step of it is the last, the next start finishes it, or begins once more."""
+    """Whichever step is the last, the next start finishes the rebuild or starts it again."""
     for step in STEPS:
         filled = new_copy()
         disk = filled.world.disk

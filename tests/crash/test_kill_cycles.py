@@ -1,4 +1,4 @@
-"""The service in a process of its own, under load from all sides, and killed hundreds of times."""
+"""The service in its own process, under load from all sides, killed hundreds of times."""
 
 import threading
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class Lives:
     def _run(self, client: Client) -> None:
         try:
             client()
-        except BaseException as failure:  # noqa: BLE001 - whatever it is, the test must see it
+        except BaseException as failure:  # noqa: BLE001 - the test must see every error
             self._failures.append(failure)
 
     def writers(self, partition: int) -> Sequence[IdempotentWriter | ConditionalWriter]:

@@ -28,7 +28,7 @@ NO_SPACE = pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=er
 
 
 def tell_by_name_alone(world: World, manager: LogManager) -> Log:
-    """A log of one empty segment, whose name is all that says that offsets 0 and 1 were given."""
+    """A log of one empty segment, whose name alone says that offsets 0 and 1 were assigned."""
     manager.create_topic("events", 1, {"segment.index.bytes": "12", "retention.ms": "1"})
     log = manager.log(EVENTS)
     append_values(log, b"one", b"two")
@@ -50,7 +50,7 @@ def test_a_roll_of_an_empty_segment_keeps_the_log_end(seed: int) -> None:
     """
     world = World()
     log = tell_by_name_alone(world, world.open_manager())
-    append_values(log, b"three")  # its index has no room for an entry, so it rolls first
+    append_values(log, b"three")  # its index is full, so it rolls first
     world.disk.restart(random=Random(seed))
     world.restart(power_cut=False)
     log = world.open_manager().log(EVENTS)
@@ -101,9 +101,9 @@ def test_a_move_that_took_place_says_so(name: str, place: str, error: int) -> No
 
 @NO_SPACE
 def test_a_log_moves_away_from_a_disk_that_takes_nothing_more(error: int) -> None:
-    """The state of its producers goes without a file on the old disk.
+    """Its producer state is moved without a file on the old disk.
 
-    There was one, and want of space for it took the full directory offline.
+    There was one, and lack of space for it took the full directory offline.
     """
     world, manager, log, target = ready_to_move()
     source = log.directory
@@ -184,7 +184,7 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, erro
     log.durability.flush()
     log.delete_records(4)
     manager.checkpoint()
-    nth = 2 if name == names.TOPICS_FILE else 1  # the first of these says that it is deleted
+    nth = 2 if name == names.TOPICS_FILE else 1  # the first of these marks the deletion
     world.disk.fail("append", nth=nth, error=error, path_end=f"{DATA}/{name}.tmp")
     manager.delete_topic("events")
     assert not world.disk.forget_faults(), "it was not met"
@@ -197,7 +197,7 @@ def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, erro
 
 
 def test_a_topic_waits_for_space_to_forget_the_one_before() -> None:
-    """As long as the old lines cannot go, none is made; nothing else is held up."""
+    """Until the old lines can be removed, it cannot be created; nothing else is delayed."""
     world = World()
     manager = world.open_manager({"events": 1})
     for _ in range(2):

@@ -1,6 +1,6 @@
-"""Histories of calls over HTTP, crashes included, judged by a checker that is not ours: Porcupine.
+"""Histories of calls over HTTP, crashes included, checked by an independent checker: Porcupine.
 
-It searches for an order of all calls; ours knows that the offsets are that order. They must agree.
+It searches for an order of all calls; ours uses the offsets as that order. Both must agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def some_history(random: Random) -> tuple[list[Appended], list[Observed]]:
-    """A few calls that overlap, and what one log may have answered them; or almost."""
+    """A few overlapping calls with results that one log may have returned, or almost."""
     instants = list(accumulate(random.uniform(0.1, 1) for _ in range(random.randint(2, 9))))
     appends: list[Appended] = []
     observations: list[Observed] = []
@@ -49,7 +49,7 @@ def some_history(random: Random) -> tuple[list[Appended], list[Observed]]:
 
 
 def test_both_checkers_agree(judge: Path) -> None:
-    """On thousands of small histories, of which about half are true."""
+    """On thousands of small histories, of which about half are possible."""
     random = Random(20261122)
     histories = [some_history(random) for _ in range(HISTORIES)]
     ours = ["Illegal" if contradiction(*history) else "Ok" for history in histories]

@@ -31,7 +31,7 @@ PASSING = pytest.mark.parametrize(
 
 @contextmanager
 def memory_left(size_bytes: int) -> Iterator[None]:
-    """Let this process map so many bytes more inside, and no more."""
+    """Allow this process to map that many more bytes inside the block."""
     mapped_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + size_bytes, hard))
@@ -67,7 +67,7 @@ def test_a_process_without_memory_refuses_one_log_and_serves_the_others(tmp_path
 
 @PASSING
 def test_a_read_that_fails_for_now_leaves_its_directory_readable(error: int) -> None:
-    """Its log answers the next one, and all others go on."""
+    """Its log serves the next read, and all other logs continue."""
     world = World()
     log = world.open_log(with_config(segment_bytes=200))
     values = fill(log, batches=6)

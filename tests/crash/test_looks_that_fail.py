@@ -21,7 +21,7 @@ COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
 def test_aborted_records_are_not_shown_if_their_index_cannot_be_looked_for() -> None:
-    """Without its file a segment has no aborted transactions: that has to be sure."""
+    """A segment without the file has no aborted transactions, so a failed check is an error."""
     world = World()
     log = world.open_log(CONFIG)
     producer = Producer(log, 7)
@@ -55,7 +55,7 @@ def test_a_topic_is_not_made_where_nobody_can_look() -> None:
 def test_a_file_that_cannot_be_looked_at_is_reported_to_a_listing(
     error: int, told: type[Exception]
 ) -> None:
-    """A listing asks when each file was modified; what failed there was a bare OSError."""
+    """A listing reads each file's modification time; a failure was a bare OSError."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"one")

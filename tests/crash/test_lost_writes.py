@@ -25,7 +25,7 @@ def run(*command: str) -> None:
 
 
 class Journal:
-    """What the committer tells: the ends that were acknowledged, and the failures."""
+    """The committer's listener: acknowledged ends, and failures."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[TopicPartition, int] = {}
@@ -41,7 +41,7 @@ class Journal:
 @pytest.mark.long
 @pytest.mark.needs("mount", "mkfs.ext4")
 def test_a_write_that_the_disk_loses_is_reported_to_the_one_sync(tmp_path: Path) -> None:
-    """The page cache took every append; only the sync of the file system can tell."""
+    """The page cache accepted every append; only the sync of the file system reports the loss."""
     small, disk, journal = tmp_path / "small", tmp_path / "disk", Journal()
     image = small / "image"
     small.mkdir()

@@ -1,6 +1,6 @@
-"""Power cuts after a move: what was answered stays, whatever became of the original.
+"""Power cuts after a move: acknowledged data stays, whatever happened to the original.
 
-And what no batch tells is there: producers whose batches retention has removed.
+So does state without batches: producers whose batches retention has removed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_a_move_that_a_start_finishes_is_durable_before_its_original_can_be_remo
 
 @pytest.mark.parametrize("lack", [0, errno.EMFILE], ids=["removed", "put away"])
 def test_a_move_that_was_refused_is_not_begun_again_after_a_power_cut(lack: int) -> None:
-    """The copy is gone durably, or has durably lost the name that asks for the move."""
+    """The copy is durably removed, or has durably lost the name that requests the move."""
     world, manager, values = prepared()
     world.disk.fail("append", error=errno.ENOSPC, path_end="00000000000000000000.log")
     if lack:
@@ -108,7 +108,7 @@ def of_producer(sequence: int) -> bytearray:
 
 @pytest.mark.parametrize("sequence", range(3))
 def test_a_move_knows_batches_that_retention_removed(sequence: int) -> None:
-    """Each of the last five of a producer, of which a snapshot holds only the newest."""
+    """The last five batches of a producer, of which a snapshot only holds the newest."""
     _, manager, log = of_a_removed_producer()
     manager.move_partition(EVENTS, B)
     assert log.append(of_producer(sequence)).is_duplicate

@@ -26,7 +26,10 @@ from tests.support.patience import TakesTooLong, at_most
 
 
 def test_a_log_that_ended_below_its_start_has_lost_its_old_segments() -> None:
-    """The name of the first segment tells the next start where the log begins; no line does."""
+    """The name of the first segment gives the log start to the next start.
+
+    No checkpoint line does.
+    """
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 2, 2)
@@ -55,7 +58,7 @@ def test_a_clean_stop_leaves_the_epochs_as_they_are() -> None:
 
 
 def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
-    """What was appended is below the recovery point, which a clean stop writes down."""
+    """The appended batches are below the recovery point that a clean stop writes."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"value")
@@ -65,7 +68,7 @@ def test_a_stop_flushes_a_log_before_it_closes_it() -> None:
 
 
 def test_a_stop_waits_for_the_flush_of_a_roll_that_is_under_way() -> None:
-    """Until that has ended, neither the new segment nor its snapshot has a durable name."""
+    """Until it has ended, neither the new segment nor its snapshot has a durable name."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"value", producer_id=3, producer_epoch=0, base_sequence=0)

@@ -46,7 +46,7 @@ TOPICS = names.TOPICS_FILE + names.TEMPORARY_SUFFIX
 
 
 def changes_of(world: World, work: Callable[[], object]) -> list[Operation]:
-    """What the work does to the disk."""
+    """Return the changes of the disk by `work`."""
     before = len(world.disk.changes)
     work()
     return world.disk.changes[before:]
@@ -94,7 +94,7 @@ def test_a_start_finishes_a_swap_step_by_step() -> None:
 
 
 def test_a_split_is_durable_step_by_step() -> None:
-    """As the swap of a compaction: what was split is gone before its parts have their names."""
+    """As in a swap: the split segment is removed before its parts get their names."""
     world = overflowed()
     seen = [kind_of(change) for change in changes_of(world, lambda: world.open_log(COMPACTED))]
     steps = [kind for kind, _ in itertools.groupby(filter(None, seen))]
@@ -176,7 +176,7 @@ def test_a_log_that_begins_anew_loses_its_last_segment_first() -> None:
 
 
 def test_all_directories_know_of_a_topic_before_a_start_makes_its_partitions() -> None:
-    """One that has a partition and does not know of its topic would adopt it as a broker's."""
+    """A directory with a partition of an unknown topic would adopt it as a broker's."""
     world = World()
     manager = opened(world)
     killed_before(
@@ -190,7 +190,7 @@ def test_all_directories_know_of_a_topic_before_a_start_makes_its_partitions() -
 
 
 def cut_amid_a_truncation(offset: int, step: int, random: Random) -> Log | None:
-    """Return what the next start finds; None if the truncation came to its end before the step."""
+    """Return what the next start finds; None if the truncation ended before the step."""
     world = World()
     config = with_config(cleanup_policy=("compact",))
     log = world.open_log(config)
@@ -227,7 +227,7 @@ def test_a_truncation_leaves_a_beginning_of_the_log(offset: int) -> None:
 
 
 def offsets_after_a_power_cut(world: World, config: LogConfig, recovery_point: int) -> list[int]:
-    """What is left if the kernel has written back the last segment alone."""
+    """Return what is left if the kernel has only written back the last segment."""
     world.disk.sync_directory(DIRECTORY)
     name = [path for path in world.disk.list_directory(DIRECTORY) if path.endswith(".log")][-1]
     with world.disk.open(DIRECTORY / name) as last:
@@ -239,10 +239,10 @@ def offsets_after_a_power_cut(world: World, config: LogConfig, recovery_point: i
 
 @pytest.mark.parametrize(("policy", "left"), [("compact", 3), ("delete", 1)])
 def test_a_power_cut_takes_the_end_of_a_log_and_leaves_no_hole(policy: str, left: int) -> None:
-    """A segment may not outlive the end of the one before, though nothing of it was committed.
+    """A segment must not survive the end of the previous one, even if nothing of it was committed.
 
-    In a compacted log nothing tells an end that was lost from a gap that the cleaner left, so the
-    end is on the disk before there is another segment.
+    In a compacted log a lost end looks like a gap that the cleaner left, so the end is on disk
+    before the next segment exists.
     """
     world = World()
     config = with_config(cleanup_policy=(policy,))
@@ -257,9 +257,9 @@ def test_a_power_cut_takes_the_end_of_a_log_and_leaves_no_hole(policy: str, left
 
 
 def test_a_log_that_is_to_be_compacted_has_no_hole_in_what_it_had_before() -> None:
-    """That is on the disk before anything says that there may be gaps.
+    """Its segments are on disk before the change that allows gaps.
 
-    Nor does it get one if it is not compacted any more: what it was is remembered.
+    It gets no gap either if compaction is switched off: the topics file keeps the fact.
     """
     world = World()
     manager = world.open_manager({"events": 1})
@@ -315,7 +315,7 @@ EXPIRING = with_config(retention_ms=1, segment_bytes=100)
 
 
 def of_old_segments(count: int, *, expiring: int) -> tuple[World, Log]:
-    """A flushed log of so many segments with one record each; the oldest of them expire."""
+    """A flushed log of a number of segments with one record each; the oldest of them expire."""
     world = World()
     log = world.open_log(EXPIRING)
     for number in range(count):
@@ -331,7 +331,7 @@ def of_old_segments(count: int, *, expiring: int) -> tuple[World, Log]:
 
 @pytest.mark.parametrize("expiring", [1, 2, 9])
 def test_a_removal_syncs_the_directory_as_often_for_many_segments_as_for_two(expiring: int) -> None:
-    """Each segment cost a sync of its own."""
+    """Each segment needed its own sync."""
     world, log = of_old_segments(12, expiring=expiring)
     changes = changes_of(world, log.maintenance.run_retention)
     syncs = [change for change in changes if change == ("sync_directory", DIRECTORY)]
@@ -372,7 +372,7 @@ def test_a_removal_that_is_interrupted_leaves_no_hole(expiring: int, *, is_power
 
 
 def test_a_start_finishes_a_removal_durably_before_the_names_that_say_so_go() -> None:
-    """Otherwise a power cut brings a segment back, and nothing tells that it was to go."""
+    """Otherwise a power cut restores a segment, and nothing shows that it was to be removed."""
     world, log = of_old_segments(5, expiring=4)
     marked = Operation("rename", log_path(1))
     killed_before(world, marked, log.maintenance.run_retention)

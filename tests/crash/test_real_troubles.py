@@ -1,7 +1,7 @@
-"""The service in a process of its own, on real disks that are full, read-only, broken or gone.
+"""The service in its own process, on real disks that are full, read-only, broken or gone.
 
-Whatever was acknowledged is there as soon as there is a disk to read it from; what cannot be done
-is refused in a sentence. As root: file systems are mounted.
+Acknowledged records are served as soon as a disk can be read; refusals are one sentence. Runs as
+root, because it mounts file systems.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ CONFIGURATION = {
 
 
 class Writer:
-    """An idempotent producer that sends numbered values, and knows which were acknowledged."""
+    """An idempotent producer that sends numbered values, and records the acknowledged ones."""
 
     def __init__(self, url: str) -> None:
         self.client = httpx.Client(base_url=url, timeout=60)
@@ -48,7 +48,7 @@ class Writer:
         self.acknowledged: list[str] = []
 
     def at(self, url: str) -> "Writer":
-        """Go on with the same sequence at another address."""
+        """Continue with the same sequence at another address."""
         self.client.close()
         self.client = httpx.Client(base_url=url, timeout=60)
         return self
@@ -72,7 +72,7 @@ class Writer:
         return answer
 
     def append_many(self, count: int) -> None:
-        """Append so many values, each of which is acknowledged at once."""
+        """Append this many values, each acknowledged at once."""
         for _ in range(count):
             assert self.append().status_code == 201
 
@@ -83,7 +83,7 @@ class Writer:
         return answer
 
     def ensure_nothing_lost(self) -> None:
-        """All that was acknowledged is there, once and in order, and nothing else but the next."""
+        """All acknowledged values are present, once and in order, and nothing else but the next."""
         found = all_values(self.client, RECORDS)
         assert found[: len(self.acknowledged)] == self.acknowledged
         assert len(found) <= len(self.acknowledged) + 1
@@ -91,7 +91,7 @@ class Writer:
 
 @pytest.fixture
 def make_topic() -> Iterator[Callable[[Process], Writer]]:
-    """Makes the topic and who writes to it."""
+    """Creates the topic and its writer."""
     writers: list[Writer] = []
 
     def make(process: Process) -> Writer:
@@ -109,7 +109,7 @@ Topics = Callable[[Process], Writer]
 
 
 def refusal(directory: Path) -> str:
-    """Start a service that does not come up; return what it says."""
+    """Start a service that fails to start; return its message."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
     ended = subprocess.run(
         [*command, "--data-dir", str(directory)],
@@ -141,9 +141,10 @@ def run(*command: str) -> str:
 def test_a_full_disk_refuses_appends_and_keeps_all_it_has(
     make_topic: Topics, small_disk: Path
 ) -> None:
-    """507 until there is room, then it goes on without a restart; a kill while full takes nothing.
+    """507 until there is space, then it continues without a restart.
 
-    A start that finds no room at all says so, and one that finds some has everything.
+    A kill while full loses nothing. A start without any space says so, and one with some space has
+    everything.
     """
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(1 << 20))
@@ -176,7 +177,7 @@ def test_a_full_disk_refuses_appends_and_keeps_all_it_has(
 
 
 def test_a_read_only_disk_is_refused_in_a_sentence(make_topic: Topics, small_disk: Path) -> None:
-    """A start on it fails and says why; once it can be written again everything is there."""
+    """A start on it fails with the reason; once it is writable again everything is present."""
     data = small_disk / "data"
     with serving_process(data) as process:
         writer = make_topic(process)
@@ -211,7 +212,7 @@ def ext4(folder: Path) -> Iterator[tuple[Path, str]]:
 def test_a_disk_that_turns_read_only_takes_no_more_and_loses_nothing(
     make_topic: Topics, tmp_path: Path
 ) -> None:
-    """As the kernel does with one that fails: appends are refused, what was read can be read."""
+    """As the kernel does with a failing disk: appends are refused, reads continue."""
     with ext4(tmp_path) as (disk, device):
         data = disk / "data"
         with serving_process(data) as process:
@@ -234,7 +235,7 @@ def test_a_disk_that_turns_read_only_takes_no_more_and_loses_nothing(
 def test_a_directory_deleted_underneath_acknowledges_nothing(
     make_topic: Topics, tmp_path: Path
 ) -> None:
-    """What is synced into files without a name would be lost: it is refused instead."""
+    """Data synced into files without a name would be lost, so appends are refused."""
     data = tmp_path / "data"
     with serving_process(data) as process:
         writer = make_topic(process)

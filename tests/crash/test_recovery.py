@@ -68,7 +68,7 @@ def test_a_torn_tail_is_cut_at_every_byte(codec: Codec) -> None:
 
 
 class Recoveries(NullRecorder):
-    """Keeps what a log reports about its recovery."""
+    """Records what a log reports about its recovery."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[int, int, bool]] = []
@@ -176,7 +176,7 @@ def test_gaps_that_cannot_be_read_are_no_loss() -> None:
 
 
 def test_a_jump_after_a_truncation_forgets_the_gaps_above() -> None:
-    """What is noted is what the segments show; a gap that was cut off says nothing more."""
+    """The recorded gaps are those of the segments; a gap that was cut off is removed."""
     world = World()
     log = jumped(world)
     log.truncate_to(2)

@@ -65,7 +65,7 @@ def test_a_segment_below_the_recovery_point_that_reaches_too_far_is_split() -> N
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power cut", "kill"])
 @pytest.mark.parametrize("step", range(1, changes_of_a_start() + 1))
 def test_a_split_survives_a_crash_at_every_step(step: int, *, power_cut: bool) -> None:
-    """The next start ends with the same records, from whatever is there."""
+    """The next start has the same records, whatever it finds."""
     world = overflowed()
     with contextlib.suppress(PowerCut), world.disk.power_cut_before(step):
         world.open_log(COMPACTED)

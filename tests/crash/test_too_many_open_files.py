@@ -56,7 +56,10 @@ def files_of(name: str) -> int:
 
 
 def carried_out_with(name: str, files: int, lack: int) -> None:
-    """Carry a procedure out while so many may be opened; afterwards all can be done again."""
+    """Carry a procedure out with a limited number of open files.
+
+    Afterwards everything works again.
+    """
     with deterministic(name):
         scene = new_scene()
         life = scene.disk.generation
@@ -68,7 +71,7 @@ def carried_out_with(name: str, files: int, lack: int) -> None:
 
 
 def go_on(simulation: Simulation, random: Random) -> None:
-    """Use every log, and have the background do what it could not."""
+    """Use every log, and run the background work that could not run."""
     for driven in simulation.logs.values():
         driven.append(1)
         driven.commit()
@@ -83,7 +86,10 @@ def go_on(simulation: Simulation, random: Random) -> None:
 @LACKS
 @pytest.mark.parametrize("name", LASTING)
 def test_a_procedure_may_find_no_more_files(name: str, lack: int) -> None:
-    """Wherever they end, nothing goes offline or is lost; with files again, everything goes on."""
+    """Wherever it fails, nothing goes offline or is lost.
+
+    With files again, everything continues.
+    """
     count = files_of(name)
     for number in range(min(count, FILES_PER_PROCEDURE)):
         carried_out_with(name, number * count // FILES_PER_PROCEDURE, lack)
@@ -110,7 +116,7 @@ def test_a_truncation_is_refused_before_it_cuts(name: str, lack: int) -> None:
 
 
 def test_a_commit_that_may_not_open_the_directory_is_done_by_the_next() -> None:
-    """Nothing was synced in vain: what was appended stays hidden until it is."""
+    """No sync has failed: the append stays hidden until it is synced."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=2)
@@ -128,7 +134,7 @@ def test_a_commit_that_may_not_open_the_directory_is_done_by_the_next() -> None:
 
 @pytest.mark.parametrize("operation", ["sync", "sync_directory"])
 def test_a_sync_that_fails_for_whatever_reason_takes_the_directory_offline(operation: str) -> None:
-    """It is the opening that may fail, not the sync: that one is never tried again."""
+    """The open may fail, the sync may not: a failed sync is never repeated."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=1)
@@ -264,7 +270,7 @@ def test_an_index_entry_that_cannot_be_taken_back_takes_the_directory_offline() 
 
 
 def test_the_cleaner_gives_no_log_up_for_want_of_files() -> None:
-    """It was left alone until a restart. Nor does it keep others from their retention."""
+    """It was skipped until a restart. It does not keep others from their retention either."""
     compacted = Compacted(
         overrides={"max.compaction.lag.ms": 1000, "cleanup.policy": "compact,delete"}
     )
@@ -323,7 +329,7 @@ def test_what_is_half_made_is_put_away_if_it_cannot_be_removed() -> None:
 
 @pytest.mark.parametrize("files", [0, 2], ids=["no snapshot", "no checkpoint"])
 def test_a_close_that_finds_no_file_lets_the_next_owner_in(files: int) -> None:
-    """It raised, and kept the lock; the next start recovers what was not written."""
+    """It raised and kept the lock; the next start recovers what was not written."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -338,7 +344,7 @@ def test_a_close_that_finds_no_file_lets_the_next_owner_in(files: int) -> None:
 
 @pytest.mark.parametrize("files", range(2))
 def test_a_move_that_finds_no_file_to_begin_with_leaves_nothing(files: int) -> None:
-    """Nothing is left that the next start would take for a move to be gone on with."""
+    """Nothing is left that the next start would continue as a move."""
     world, manager, log, target = ready_to_move()
     world.disk.remaining_files = files
     with pytest.raises(Overloaded):

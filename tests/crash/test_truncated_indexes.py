@@ -1,4 +1,4 @@
-"""A power cut after a truncation brings no index entry back for what was cut."""
+"""A power cut after a truncation restores no index entry of what was cut."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
-    """An open service that waits for no body for long, and for the disk only when asked to."""
+    """An open service with a short body timeout, that only flushes on request."""
     async with open_service(tmp_path, body_timeout_ms=20, commit_interval_ms=600_000) as service:
         yield service
 

@@ -1,4 +1,7 @@
-"""A few stored KB that decode to megabytes: answers keep their limits, and go on inside a batch."""
+"""A few stored KB that decode to megabytes.
+
+Responses keep their limits, and continue inside a batch.
+"""
 
 import json
 import threading
@@ -84,7 +87,7 @@ async def test_every_page_keeps_its_limit_and_the_next_goes_on_inside_the_batch(
 
 
 async def test_the_links_of_immutable_pages_lead_through_a_batch(api: Api) -> None:
-    """A page that ends inside a batch is cacheable, and `rel="next"` goes on there (R11)."""
+    """A page that ends inside a batch is cacheable, and `rel="next"` continues there (R11)."""
     url, count = f"{RECORDS}?offset=0&end_offset={COUNT}&log_id={api.log().reader.log_id}", 0
     while url:
         answer = await api.client.get(url)
@@ -96,7 +99,7 @@ async def test_the_links_of_immutable_pages_lead_through_a_batch(api: Api) -> No
 
 
 async def test_a_proxy_client_is_given_pieces_as_well(api: Api) -> None:
-    """The array of REST v2 ends in front of what does not fit; the header says where to go on."""
+    """The array of REST v2 ends before what does not fit; the header has the next offset."""
     offset, seen = 0, []
     while offset < COUNT:
         path = f"/topics/events/partitions/0/records?offset={offset}"
@@ -226,7 +229,7 @@ async def test_no_bomb_is_decompressed_on_the_event_loop(
 async def test_nothing_more_is_decoded_for_a_reader_that_has_gone(
     tmp_path: Path, decoding: Callable[[Callable[[], None]], None], lane: str
 ) -> None:
-    """The reader's thread is free again with the piece at hand (R17)."""
+    """The reader's thread is free again after the present piece (R17)."""
     turnstile = Turnstile()
     async with running(tmp_path) as api:
         await api.create()
@@ -242,7 +245,7 @@ async def test_nothing_more_is_decoded_for_a_reader_that_has_gone(
 
 
 async def test_a_page_that_time_has_ended_is_not_kept(tmp_path: Path) -> None:
-    """Another time it may end elsewhere: no tag, no cache, and the next page goes on (R11)."""
+    """It may end elsewhere another time: no tag, no cache, and the next page continues (R11)."""
     async with running(tmp_path, max_decode_cpu_ms=1, max_answer_bytes=100 * MIB) as api:
         await api.create()
         bomb = bytes(values_of([b'"%b"' % (b"x" * 2_000)] * 30_000, codec=Codec.ZSTD))

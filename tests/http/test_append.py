@@ -23,7 +23,7 @@ async def stored(api: Api, path: str = RECORDS) -> list[dict[str, object]]:
 
 
 async def test_an_append_is_answered_with_its_receipt(api: Api) -> None:
-    """201 carries offsets, marks, the URL of what was written and the tag of the new end."""
+    """201 has the offsets, the URL of the records and the tag of the new end."""
     answer = await api.client.post(RECORDS, json={"records": [{"value": 1}, {"value": 2}]})
     assert answer.status_code == 201
     receipt = answer.json()
@@ -38,7 +38,7 @@ async def test_an_append_is_answered_with_its_receipt(api: Api) -> None:
 
 
 async def test_values_are_stored_exactly_as_sent(api: Api) -> None:
-    """The bytes of a JSON value come back as they were written, spaces and number spelling too.
+    """The bytes of a JSON value are returned as they were sent, with spaces and number format.
 
     As (A2) says.
     """
@@ -91,7 +91,10 @@ async def test_values_are_stored_exactly_as_sent(api: Api) -> None:
 async def test_each_field_has_its_encoding(
     api: Api, record: dict[str, object], shown: dict[str, object]
 ) -> None:
-    """Keys are text, values JSON, unless the record says otherwise; what is shown says how (A4)."""
+    """Keys are text, values JSON, unless the record says otherwise.
+
+    Reads name the encoding (A4).
+    """
     answer = await api.client.post(RECORDS, json={"records": [record]})
     assert answer.status_code == 201, answer.text
     (read,) = await stored(api)
@@ -261,7 +264,7 @@ async def test_a_compressed_body_is_decoded(api: Api, coding: str) -> None:
 
 
 async def test_the_topic_decides_the_codec_of_json_records(api: Api) -> None:
-    """compression.type of a topic is what the server builds its batches with."""
+    """The server builds its batches with the topic's compression.type."""
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         await api.create(codec, compression_type=codec)
         path = f"/v1/topics/{codec}/partitions/0/"
@@ -271,7 +274,7 @@ async def test_the_topic_decides_the_codec_of_json_records(api: Api) -> None:
 
 
 async def test_a_log_append_time_topic_stamps_its_own_time(api: Api) -> None:
-    """With LogAppendTime a record's own time is not looked at, and reads say whose it is (A6)."""
+    """With LogAppendTime a record's own time is ignored, and reads name the type (A6)."""
     await api.create("stamped", message_timestamp_type="LogAppendTime")
     path = "/v1/topics/stamped/partitions/0/records"
     receipt = await api.append(1, path=path, timestamp=1)

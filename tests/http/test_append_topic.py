@@ -23,7 +23,7 @@ async def spread(api: Api) -> Api:
 
 @pytest.fixture
 async def patient(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
-    """The same, with a service that flushes only when it is asked to."""
+    """The same, with a service that only flushes on request."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create("spread", partitions=3)
         yield api
@@ -52,7 +52,7 @@ async def test_records_without_a_key_stay_together(spread: Api) -> None:
 
 
 async def test_each_record_is_told_its_offset(spread: Api) -> None:
-    """Outcomes come in input order and agree with what is stored; large bodies too."""
+    """Outcomes are in input order and agree with what is stored; for large bodies too."""
     body = b"".join(b'{"key":"k%d","value":%d}\n' % (n % 50, n) for n in range(2_000))
     padded = body + b" " * 200_000
     answer = await spread.client.post(PATH, content=padded, headers=NDJSON)
@@ -113,15 +113,15 @@ async def test_a_partition_that_is_not_here_fails_its_part(tmp_path: Path) -> No
 
 
 async def test_an_unknown_topic_is_not_found(spread: Api) -> None:
-    """It is 404 here as everywhere else."""
+    """It is 404, as everywhere else."""
     answer = await spread.client.post("/v1/topics/nowhere/records", json={"records": [{}]})
     assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
 
 
 async def test_some_partitions_may_fail(spread: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """207 only if some failed and others did not, with one entry a record; else the one error.
+    """207 only if some failed and others did not, with an entry for each record.
 
-    As (A14) says.
+    Else the one error. As (A14) says.
     """
     log = spread.log("spread", 0)
     real = spread.local.runtime.committer.append

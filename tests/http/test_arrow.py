@@ -1,4 +1,4 @@
-"""Arrow reads over HTTP: protocol rule R13, and what R1 to R12 say of all reads."""
+"""Arrow reads over HTTP: protocol rule R13, and R1 to R12 for all reads."""
 
 import sys
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ async def test_what_is_stored_comes_back_in_any_codec(api: Api, codec: Codec) ->
 
 @pytest.mark.anyio
 async def test_many_rows_are_several_batches_of_one_stream(api: Api) -> None:
-    """Rows with and without headers lie side by side, in order, wherever an Arrow batch ends."""
+    """Rows with and without headers are in order, wherever an Arrow batch ends."""
     count = 2 * BATCH_ROWS + 10
     marked = {5, BATCH_ROWS + 5}
     batch = build_batch(
@@ -149,7 +149,7 @@ async def test_parameters_bound_it_as_any_read(
 async def test_a_stream_ends_before_the_record_that_would_pass_the_answer_bound(
     tmp_path: Path,
 ) -> None:
-    """max_answer_bytes is never passed, and the next read goes on with that record (R7)."""
+    """max_answer_bytes is never exceeded, and the next read continues with that record (R7)."""
     limit = STREAM_BYTES + BATCH_BYTES + 1500
     async with running(tmp_path, max_answer_bytes=limit) as api:
         await api.create()
@@ -165,7 +165,7 @@ async def test_a_stream_ends_before_the_record_that_would_pass_the_answer_bound(
 
 @pytest.mark.anyio
 async def test_gaps_markers_and_aborted_records_are_passed_over(api: Api) -> None:
-    """What compaction left out, a control batch and what was aborted leave no row."""
+    """Compacted records, control batches and aborted records have no row."""
     log = api.log()
     gappy = encode_batch(
         parse_header(new_batch(5)), [Record(offset, 1, None, b"kept", ()) for offset in (0, 3)]

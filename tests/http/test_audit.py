@@ -25,7 +25,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
 async def test_administrative_actions_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who did what, on what, and what became of it; refused attempts too, and nothing else."""
+    """Caller, action, object and outcome; refused attempts too, and nothing else."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     key = create_key(tmp_path, "ops", "admin:*", "append:*", "read:*")
     async with running(tmp_path) as api:
@@ -55,7 +55,7 @@ async def test_administrative_actions_are_told(
 async def test_whoever_is_refused_is_audited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failed logins and missing scopes, on every lane, with who tried if that is known."""
+    """Failed logins and missing scopes, in both ways in, with the caller if known."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     key = create_key(tmp_path, "ops", "admin:*", "append:*", "read:*")
     stale = bearer(create_key(tmp_path, "stale", "read:*", expires_ms=1))
@@ -80,7 +80,7 @@ async def test_whoever_is_refused_is_audited(
 async def test_pages_of_other_sites_and_foreign_hosts_are_audited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a page tried is named by its method and path."""
+    """The attempt of a page is logged with method and path."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     async with open_service(tmp_path) as service, wired(service) as client:
         await client.delete("/v1/topics/events", headers={"origin": "http://evil.example"})
@@ -95,7 +95,7 @@ async def test_pages_of_other_sites_and_foreign_hosts_are_audited(
 async def test_changes_of_group_offsets_are_audited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who moved a group's offset, and who deleted it; not who looked."""
+    """Changing and deleting a group's offset is audited; reading is not."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     path = "/v1/groups/lake/offsets/events/0"
     async with running(tmp_path) as api:
@@ -113,7 +113,7 @@ async def test_changes_of_group_offsets_are_audited(
 async def test_without_credentials_the_action_is_told_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An open service knows what was done, and from where."""
+    """An open service logs what was done, and from where."""
     caplog.set_level(logging.INFO, "tidelog.audit")
     async with running(tmp_path) as api:
         await api.create()
@@ -133,7 +133,7 @@ async def test_a_forwarded_address_is_not_believed(
 
 
 async def test_no_secret_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With everything logged, whatever becomes of the requests, no log has a key in it."""
+    """With all loggers on and any outcome, no log has a key in it."""
     caplog.set_level(logging.DEBUG)
     key = create_key(tmp_path, "root", "read:*", "append:*", "admin:*", "metrics")
     wrong = f"{key[:-1]}x"

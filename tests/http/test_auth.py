@@ -1,4 +1,4 @@
-"""Who is let in, and what each of them may do, on every way in."""
+"""Which callers are accepted, and what each may do, in both ways in."""
 
 import asyncio
 import json
@@ -36,14 +36,14 @@ from tests.support.time import ManualClock
 pytestmark = pytest.mark.anyio
 
 ODD = "?acks=all&acks=all"
-"""A query that leads to FastAPI, whatever it then says of it."""
+"""A query that leads to FastAPI, which then refuses it."""
 
 ADMIN = ("read:*", "append:*", "admin:*", "metrics")
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Api]:
-    """A service that asks for keys, and a client with one for everything."""
+    """A service that requires keys, and a client with a key for everything."""
     key = create_key(tmp_path, "root", *ADMIN)
     async with running(tmp_path) as api:
         api.client.headers.update(bearer(key))
@@ -78,7 +78,7 @@ def check(answer: httpx.Response, status: int, code: str, *, challenge: str = ""
 
 @pytest.mark.parametrize("lane", [fast, slow])
 async def test_every_operation_asks_for_credentials(guarded: Api, lane: Any) -> None:
-    """Whatever the document lists is 401 with a challenge, but for the probes (Z1)."""
+    """All documented operations are 401 with a challenge, except the probes (Z1)."""
     document = json.loads(document_text())
     async with client_of(lane(guarded.service)) as nobody:
         for path, operations in document["paths"].items():
@@ -96,9 +96,7 @@ async def test_every_operation_has_its_rule() -> None:
     """The table of rules and the document name the same operations."""
     paths = json.loads(document_text())["paths"].values()
     documented = {one["operationId"]: one for path in paths for one in path.values()}
-    assert RULES.keys() - documented.keys() == {
-        "kafkaRestUseConsumer"
-    }  # it only says what to do instead
+    assert RULES.keys() - documented.keys() == {"kafkaRestUseConsumer"}  # it only returns advice
     for name, operation in documented.items():
         assert operation.get("x-required-scopes", []) == list(RULES[name].scopes)
 
@@ -112,7 +110,7 @@ async def test_without_credentials_nothing_is_written_on_either_lane(guarded: Ap
     assert guarded.log().watermarks.log_end_offset == 0
 
 
-# Who may what: an operation, and which of four keys may call it on the topic `events`.
+# Permissions: an operation, and which of four keys may call it on the topic `events`.
 ALLOWED: tuple[tuple[str, str, Any, set[str]], ...] = (
     ("GET", OFFSETS, None, {"reader", "writer", "admin"}),
     ("GET", OFFSETS + "?timestamp=earliest", None, {"reader", "writer", "admin"}),
@@ -141,7 +139,7 @@ ALLOWED: tuple[tuple[str, str, Any, set[str]], ...] = (
 
 
 async def test_a_scope_allows_its_actions_on_its_topics(guarded: Api) -> None:
-    """A key may do what its scopes say and nothing else; describing needs any of them."""
+    """A key allows what its scopes say and nothing else; describing needs any of them."""
     clients = {
         "reader": await as_key(guarded, "reader", "read:ev*"),
         "writer": await as_key(guarded, "writer", "append:events"),
@@ -165,7 +163,7 @@ async def test_a_scope_allows_its_actions_on_its_topics(guarded: Api) -> None:
 
 
 async def test_a_refusal_does_not_tell_whether_the_topic_is_there(guarded: Api) -> None:
-    """What one may not see is forbidden, be it there or not (Z3)."""
+    """A hidden topic is forbidden, whether it exists or not (Z3)."""
     async with await as_key(guarded, "other", "read:other") as client:
         for path in ("/v1/topics/events", "/v1/topics/nowhere", OFFSETS.replace("events", "no")):
             problem = check(await client.get(path), 403, "forbidden")
@@ -198,7 +196,7 @@ async def test_lists_show_what_may_be_seen(guarded: Api) -> None:
         assert names == ["other"]
 
 
-# What is wrong with the header, and how it is refused.
+# The fault of the header, and the error.
 WRONG: dict[str, tuple[bytes, int, str, str]] = {
     "another scheme": (b"Basic YWRhOmI=", 401, "unauthenticated", "invalid_token"),
     "no scheme": (b"tlk_0_0", 401, "unauthenticated", "invalid_token"),
@@ -263,7 +261,7 @@ async def test_a_key_ends_with_its_time(tmp_path: Path) -> None:
 
 
 async def test_a_revoked_key_is_refused_without_a_restart(guarded: Api) -> None:
-    """From the next look at the file on, on every lane; the others go on."""
+    """From the next read of the file on, in both ways in; other keys stay valid."""
     async with await as_key(guarded, "leaked", "read:*") as client:
         assert (await client.get(OFFSETS)).status_code == 200
         revoke(guarded.service.settings.data_directory, "leaked")
@@ -296,7 +294,7 @@ async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
 
 
 async def test_before_the_keys_are_read_nobody_is_let_in(tmp_path: Path) -> None:
-    """The probes answer, all else is 503; there is no open door while the service starts."""
+    """The probes respond, everything else is 503: the service is never open while it starts."""
     service = Service(Settings(data_directory=tmp_path))
     async with client_of(fast(service)) as client:
         check(await client.get("/v1/topics"), 503, "recovering")
@@ -307,7 +305,7 @@ async def test_before_the_keys_are_read_nobody_is_let_in(tmp_path: Path) -> None
 
 
 async def test_metrics_can_be_left_open(tmp_path: Path) -> None:
-    """A scraper without credentials is let in if the settings say so, and only there."""
+    """A scraper without credentials is accepted if the settings say so, and only there."""
     create_key(tmp_path, "root", *ADMIN)
     async with running(tmp_path, open_metrics=True) as api:
         assert (await api.client.get("/metrics")).status_code == 200
@@ -315,7 +313,7 @@ async def test_metrics_can_be_left_open(tmp_path: Path) -> None:
 
 
 async def test_tokens_and_keys_are_taken_side_by_side(tmp_path: Path) -> None:
-    """A token is known by its issuer's key, an API key by its first letters."""
+    """A token is recognized by its issuer's key, an API key by its prefix."""
     path = tmp_path / "jwks"
     path.write_bytes(jwks(jwk("P-256", "k")))
     data = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""Answers that last longer than the credentials they were asked for with."""
+"""Responses that last longer than the credentials of their requests."""
 
 import json
 import threading
@@ -32,7 +32,7 @@ def directory_of(served: Served) -> Path:
 
 
 def key_of(served: Served, name: str, **more: Any) -> dict[str, str]:
-    """The header of a new key, once the service knows it."""
+    """Return the header of a new key, once the service has read it."""
     headers = bearer(create_key(directory_of(served), name, "read:*", **more))
     while httpx.get(f"{served.url}/v1/limits", headers=headers).status_code == 401:
         pass
@@ -60,7 +60,7 @@ def test_a_tail_ends_with_its_key(served: Served) -> None:
 
 
 def test_a_tail_beyond_its_quota_ends(served: Served) -> None:
-    """Bytes that a tail sends count, and the last event says why it ended."""
+    """Bytes that a tail sends are counted, and the last event says why it ended."""
     headers = key_of(served, "slow", quota={"bytes_out": 4_000})
     url = f"{served.url}{TAIL}?offset=earliest"
     with httpx.stream("GET", url, headers=headers) as answer:

@@ -22,7 +22,7 @@ JSON = {"content-type": "application/json"}
 
 @asynccontextmanager
 async def harmless(api: Api) -> AsyncIterator[None]:
-    """Whatever happens inside, nothing is written, nothing stays held, the next request works."""
+    """Whatever happens inside, nothing is written, no memory stays held, the next request works."""
     before = api.log().watermarks.log_end_offset
     yield
     assert api.log().watermarks.log_end_offset == before
@@ -76,7 +76,7 @@ def str_of(value: object) -> str:
     ids=str_of,
 )
 async def test_a_wrong_body_is_refused(api: Api, body: bytes, status: int, code: str) -> None:
-    """Not JSON is 400; JSON with wrong content is 422 and lists what is wrong with which record.
+    """Not JSON is 400; JSON with wrong content is 422 and lists the fault of each record.
 
     As (A3) says.
     """
@@ -164,7 +164,7 @@ async def test_a_wrong_line_is_named(api: Api) -> None:
 
 
 async def test_duplicate_names_count_once(api: Api) -> None:
-    """Of repeated names the last counts, as in most parsers; inside a value nothing is touched.
+    """The last of repeated names counts, as in most parsers; values are not changed.
 
     As (A5) says.
     """
@@ -221,7 +221,7 @@ async def test_a_damaged_batch_is_refused(
 
 
 async def test_a_producer_cannot_be_put_on_raw_batches(api: Api) -> None:
-    """Batches carry their producer inside; headers beside them are refused."""
+    """Batches contain their producer; headers for it are refused."""
     headers = RAW | {"producer-id": "1", "producer-epoch": "0", "producer-sequence": "0"}
     async with harmless(api):
         answer = await api.client.post(BATCHES, content=bytes(new_batch()), headers=headers)
@@ -298,7 +298,7 @@ async def test_a_parameter_that_cannot_be_read_is_malformed(api: Api, path: str)
 
 
 async def test_a_media_type_that_is_not_taken_is_415(api: Api) -> None:
-    """415 lists what is taken, as JSON and as a header."""
+    """415 lists what is accepted, as JSON and as a header."""
     async with harmless(api):
         for path, accepted in (
             (RECORDS, ["application/json", "application/x-ndjson"]),
@@ -363,7 +363,7 @@ async def test_a_compressed_body_has_the_same_limit(tmp_path: Path) -> None:
 
 
 async def test_a_batch_over_the_limit_is_refused(api: Api) -> None:
-    """max.message.bytes bounds what one append may become, however it is sent."""
+    """max.message.bytes bounds the batch of an append in every format."""
     await api.create("small", max_message_bytes=500)
     log = "/v1/topics/small/partitions/0"
     json_body = {"records": [{"value": "x" * 1_000}]}
@@ -430,7 +430,7 @@ async def test_answers_in_memory_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_an_unexpected_error_is_internal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of ours is 500 on either lane, says nothing about the inside, and is logged."""
+    """A fault of the service is 500 in both ways in, reveals nothing, and is logged."""
     log = api.log()
     monkeypatch.setattr(type(log.reader), "read", lambda *_, **__: 1 / 0)
     for query in ("", "?explain=false"):

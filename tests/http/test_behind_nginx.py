@@ -181,7 +181,7 @@ def test_what_waits_ends_with_its_client(tmp_path: Path, path: str, held: str) -
     with behind(tmp_path) as (served, path_of_socket), socket.socket(socket.AF_UNIX) as wire:
         wire.connect(str(path_of_socket))
         wire.sendall(f"GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode())
-        with at_most(2):  # 40 s of waiting: less than the long poll would take by itself
+        with at_most(2):  # 40 s of waiting: less than the long poll takes
             until(lambda: getattr(served.service.admission, held) == 1)
             wire.close()
             until(lambda: getattr(served.service.admission, held) == 0)
@@ -203,7 +203,7 @@ def test_a_segment_is_downloaded_whole_and_in_parts(tmp_path: Path) -> None:
 
 @pytest.mark.needs("curl")
 def test_nginx_speaks_http_2_for_the_service(tmp_path: Path) -> None:
-    """The service alone ends such a connection without an answer; a stream goes through nginx."""
+    """The service alone closes an HTTP/2 connection without a response; through nginx it works."""
 
     def curl(*arguments: str, body: bytes = b"") -> tuple[int, bytes]:
         command = ["curl", "--silent", "--http2-prior-knowledge", *arguments]

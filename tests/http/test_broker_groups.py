@@ -1,4 +1,4 @@
-"""The groups in a broker's directory: what its consumers committed is there, and nothing else."""
+"""The groups in a broker's directory: the committed offsets of its consumers, and nothing else."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ TIME = START_MS.to_bytes(8, "big")
 
 
 def commit(group: str, offset: int | None, *, partition: int = 0) -> NewRecord:
-    """What a broker writes when a consumer commits, or None when its offset expires."""
+    """The record that a broker writes when a consumer commits, or None when its offset expires."""
     key = encode_key(CursorKey(group, "events", partition))
     value = None if offset is None else encode_value(CursorValue(offset, 3, "", START_MS))
     return START_MS, key, value, ()
@@ -52,7 +52,7 @@ def in_transaction(producer_id: int, *records: NewRecord, sequence: int = 0) -> 
 
 
 def broker_directory(path: Path, partitions: Mapping[int, list[bytearray]]) -> Path:
-    """A directory with some partitions of the offsets topic, and no file of ours."""
+    """A directory with some partitions of the offsets topic, and no file of tidelog's."""
     runtime = Runtime(path)
     runtime.open()
     manager = runtime.manager
@@ -147,7 +147,7 @@ async def test_commits_of_a_transaction_count_from_its_end_on(tmp_path: Path) ->
 
 
 async def test_a_brokers_topic_is_compacted_from_the_first_put_on(tmp_path: Path) -> None:
-    """Looking changes nothing; who stores takes the topic over with the broker's own policy."""
+    """Reads change nothing; the first put takes the topic over with the broker's own policy."""
     path = broker_directory(tmp_path, {0: [build_batch([commit("a", 1)])], 1: []})
     async with running(path) as api:
         assert not api.log(OFFSETS_TOPIC).config.is_compacted
@@ -220,5 +220,5 @@ async def test_groups_of_a_disk_that_is_gone_are_not_taken_for_new() -> None:
         statuses = [
             (await api.client.get(f"/v1/groups/{group}/offsets")).status_code for group in "ab"
         ]
-        # Java's hash of a letter is its code: "b" is even, so it lies in partition 0
+        # Java's hash of a letter is its code: "b" is even, so it is in partition 0
         assert statuses == ([503, 200] if here else [200, 503])

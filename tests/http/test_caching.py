@@ -1,4 +1,4 @@
-"""What a cache may keep, which coding it gets, and HEAD: protocol rules R11, C1 to C4."""
+"""What a cache may keep, content codings, and HEAD: protocol rules R11, C1 to C4."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def decoded(coding: str | None, body: bytes) -> bytes:
 
 
 async def bounded(api: Api, count: int = 100, path: str = RECORDS) -> str:
-    """Append so many records; return the URL that reads exactly them."""
+    """Append a number of records; return the URL that reads exactly them."""
     await api.append(*[f"value {number % 7}" for number in range(count)])
     return f"{path}?offset=0&end_offset={count}&log_id={api.log().reader.log_id}"
 
@@ -73,7 +73,7 @@ async def bounded(api: Api, count: int = 100, path: str = RECORDS) -> str:
 async def test_json_comes_in_the_coding_that_is_liked_best(
     api: Api, accepted: str, coding: str | None
 ) -> None:
-    """Accept-Encoding decides with its weights, zstd first among equals; Vary tells of it (C1)."""
+    """Accept-Encoding decides with its weights, zstd first among equals; Vary lists it (C1)."""
     path = await bounded(api)
     answer, body = await raw(api, path, {"accept-encoding": accepted})
     assert answer.headers.get("content-encoding") == coding
@@ -150,7 +150,7 @@ async def test_each_coding_has_its_own_tag(api: Api) -> None:
 
 
 async def test_a_tag_that_is_a_condition_stays_as_it_is(tmp_path: Path) -> None:
-    """The ETag of offsets is taken by If-Match as it came, whatever the client decodes (C2)."""
+    """If-Match accepts the ETag of offsets as sent, whatever the client decodes (C2)."""
     async with running(tmp_path, min_coded_bytes=1) as api:
         await api.create()
         answer, _ = await raw(api, OFFSETS, GZIP)
@@ -161,7 +161,7 @@ async def test_a_tag_that_is_a_condition_stays_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_part_of_immutable_batches_can_be_asked_for(api: Api) -> None:
-    """Range and If-Range work where the bytes are the same for ever, and nowhere else (R11)."""
+    """Range and If-Range work where the bytes are immutable, and nowhere else (R11)."""
     path = await bounded(api, path=BATCHES)
     whole = await api.client.get(path)
     assert whole.headers["accept-ranges"] == "bytes"
@@ -196,7 +196,7 @@ async def test_a_part_of_immutable_records_can_be_asked_for(api: Api, accept: st
 
 @pytest.mark.parametrize("visibility", ["private", "public"])
 async def test_who_may_keep_answers_is_a_setting(tmp_path: Path, visibility: Any) -> None:
-    """`cache_visibility` is in every answer that may be kept, 304 too, and in no other (R11)."""
+    """`cache_visibility` is in every response that may be cached, and in no other (R11)."""
     async with running(tmp_path, cache_visibility=visibility) as api:
         await api.create()
         for kind in (RECORDS, BATCHES):
@@ -239,7 +239,7 @@ async def test_a_304_costs_no_read_of_the_data() -> None:
 
 
 async def test_equal_tags_mean_equal_bytes(api: Api) -> None:
-    """An immutable page says nothing of the present, so it stays, and its tag, as the log moves."""
+    """An immutable page has no present offsets, so it and its tag stay as the log grows."""
     path = await bounded(api)
     page, lines = {"accept": "application/json"}, {"accept": "application/x-ndjson"}
     before = [await api.client.get(path, headers=head) for head in (page, lines)]

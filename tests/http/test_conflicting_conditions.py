@@ -1,4 +1,4 @@
-"""Several conditions in one request: all of them have to hold, whatever they contradict."""
+"""Several conditions in one request: all must hold, even if they contradict each other."""
 
 from itertools import product
 
@@ -13,7 +13,10 @@ CURSOR = "/v1/groups/lake/offsets/events/0"
 
 
 async def test_an_append_needs_all_of_its_conditions(api: Api) -> None:
-    """If-Match and Expected-Offset may be of different hands: only both together append (A9)."""
+    """If-Match and Expected-Offset may have different sources.
+
+    Both must hold for an append (A9).
+    """
     tags = {"before": (await api.client.get(OFFSETS)).headers["etag"], "ahead": '"0-2-00000000"'}
     await api.append("first")
     tags["now"] = (await api.client.get(OFFSETS)).headers["etag"]
@@ -33,7 +36,7 @@ async def test_an_append_needs_all_of_its_conditions(api: Api) -> None:
 async def test_a_repetition_is_not_refused_for_what_the_first_has_done(
     api: Api, condition: str
 ) -> None:
-    """Who lost the answer to a conditional append gets it, not 412 and nothing written (A9)."""
+    """A retry of a conditional append gets the first response, not 412 (A9)."""
     tag = (await api.client.get(OFFSETS)).headers["etag"]
     producer = {"producer-id": "7", "producer-epoch": "0"}
     headers = producer | {condition: {"expected-offset": "0", "if-match": tag}[condition]}

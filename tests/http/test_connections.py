@@ -29,7 +29,7 @@ GREEDY, OTHER = "127.0.0.1", "127.0.0.2"
 
 
 def connect(url: str, address: str = GREEDY) -> socket.socket:
-    """A connection from one address of loopback that says nothing."""
+    """A silent connection from one address of loopback."""
     host, _, port = url.partition("://")[2].partition(":")
     return socket.create_connection((host, int(port)), 60, (address, 0))
 
@@ -108,7 +108,7 @@ def test_what_is_no_tls_is_closed(tmp_path: Path) -> None:
 
 
 def test_the_last_files_are_not_for_connections() -> None:
-    """Whatever else has taken the others: logs and keys can still be opened."""
+    """Even if the others are used up: logs and keys can still be opened."""
     admission = Admission(Settings(min_free_files=10))
     reserve = min(10, allowed_files() // 4)
     ends: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Pages of other origins: whom the service answers so that a browser lets them read it."""
+"""Pages of other origins: which responses a browser lets them read."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SLOW = "/v1/topics/events"
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service that one origin may call."""
+    """A client of a service that allows one origin."""
     async with (
         open_service(tmp_path, cors_origins=(PAGE,)) as service,
         client_of(compose(service)) as client,
@@ -48,7 +48,7 @@ async def test_no_page_may_call_unless_it_is_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [OFFSETS, SLOW, RECORDS, f"{OFFSETS}x", f"{RECORDS}?offset=9"])
 async def test_a_listed_page_may_read_the_answer(client: httpx.AsyncClient, path: str) -> None:
-    """On every lane, and of errors too, with the headers that say where the log is."""
+    """In both ways in, and of errors too, with the headers of the log's offsets."""
     answer = await client.get(path, headers=HERE)
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "access-control-allow-credentials" not in answer.headers  # no cookies: there are none
@@ -64,7 +64,7 @@ async def test_a_listed_page_may_read_the_answer(client: httpx.AsyncClient, path
 
 
 async def test_a_browser_may_ask_before_it_calls(client: httpx.AsyncClient) -> None:
-    """Every method and header of the document is allowed, to whom it may concern."""
+    """Every method and header of the document is allowed for every allowed origin."""
     asked = preflight(HERE, "PUT", "authorization", "Idempotency-Key", "content-type")
     for path in (RECORDS, SLOW):
         answer = await client.options(path, headers=asked)
@@ -94,7 +94,7 @@ async def test_what_may_not_be_called_is_explained(
 
 
 async def test_every_page_may_be_let_in(tmp_path: Path) -> None:
-    """A star stands for all origins."""
+    """A star allows all origins."""
     async with (
         open_service(tmp_path, cors_origins=("*",)) as service,
         client_of(compose(service)) as client,
@@ -117,7 +117,7 @@ def test_a_page_may_append_over_a_connection_that_knows_the_path(tmp_path: Path)
 
 
 async def test_a_cache_is_told_that_pages_are_told_more() -> None:
-    """What is answered below ASGI, and to no page, varies by origin too, in one line (Z8)."""
+    """Responses below ASGI without an origin vary by origin too, in one line (Z8)."""
     async with open_in_memory(cors_origins=(PAGE,)) as service:
         connection = Listener(service).connect()
         connection.send(request("PUT", SLOW, b"{}"))

@@ -1,4 +1,4 @@
-"""Attacks with credentials that end while something goes on: streams, tails, polls, downloads."""
+"""Credentials that end during streams, tails, polls and downloads."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ BODY = b'{"records":[{"value":1}]}'
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A service with the topic `events`, whose tails have nothing to say for long."""
+    """A service with the topic `events`, whose tails have nothing to send for long."""
     with quiet(tmp_path) as served:
         httpx.put(f"{served.url}/v1/topics/events", json={}).raise_for_status()
         yield served
@@ -46,7 +46,7 @@ def directory_of(served: Served) -> Path:
 
 
 def known_key(served: Served, name: str, *scopes: str, **more: Any) -> dict[str, str]:
-    """The header of a new key, once the service knows it."""
+    """Return the header of a new key, once the service has read it."""
     headers = bearer(create_key(directory_of(served), name, *(scopes or ALL), **more))
     until(lambda: httpx.get(f"{served.url}/v1/limits", headers=headers).status_code == 200)
     return headers
@@ -141,7 +141,7 @@ def test_a_busy_stream_writes_nothing_once_its_key_is_revoked(served: Served) ->
 
 @ENDINGS
 def test_a_silent_tail_ends_with_its_key(served: Served, end: Callable[[Served], None]) -> None:
-    """It does not wait for the next event or heartbeat, which may be far."""
+    """It does not wait for the next event or heartbeat, which may be late."""
     headers = known_key(served, "leaked")
     with asked(served, f"GET {TAIL}", headers) as wire:
         taken(wire, b"event: offsets")
@@ -226,7 +226,7 @@ def test_a_body_that_comes_after_its_key_has_ended_is_refused(served: Served, pa
     """If only the head is sent in time, nothing is appended."""
     key = known_key(served, "leaked")
     headers = key | {"content-type": "application/json"}
-    for _ in range(2):  # from the second on the path is known, and hot
+    for _ in range(2):  # from the second on the path is cached, and hot
         httpx.post(served.url + path, content=BODY, headers=headers).raise_for_status()
     with asked(served, f"POST {path}", headers, f"content-length: {len(BODY)}\r\n") as wire:
         wire.sendall(BODY[:5])

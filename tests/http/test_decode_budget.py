@@ -113,7 +113,7 @@ async def test_a_bomb_behind_a_plain_batch_is_not_for_the_event_loop(
 
 
 async def test_processor_time_is_a_budget(tmp_path: Path) -> None:
-    """What takes longer than `max_decode_cpu_ms` is refused, and tells what to send instead."""
+    """A request that needs more than `max_decode_cpu_ms` is refused, with advice."""
     limits = {"max_decode_cpu_ms": 1, "max_decoded_bytes": 10_000 * MIB}
     async with running(tmp_path, **limits) as api:
         await api.create()
@@ -136,7 +136,7 @@ def test_what_a_batch_may_hold_fits_into_what_a_request_may_decode() -> None:
 async def test_batches_are_not_decoded_for_a_client_that_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str
 ) -> None:
-    """The worker is free again with the batch at hand, whichever way the request came."""
+    """The worker is free again after the present batch, in both ways in."""
     turnstile = Turnstile()
     before_each_frame(monkeypatch, turnstile.enter)
     async with running(tmp_path, max_decoded_bytes=10_000 * MIB) as api:
@@ -152,7 +152,7 @@ async def test_batches_are_not_decoded_for_a_client_that_has_gone(
 async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A million empty members end with the piece at hand."""
+    """Decoding a million empty members ends with the present piece."""
     turnstile = Turnstile()
     real = body_stream.MembersDecoder.read
 
@@ -174,7 +174,7 @@ async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
 async def test_a_repetition_gets_its_answer_although_the_first_client_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An append with an Idempotency-Key goes on: another request may wait for it."""
+    """An append with an Idempotency-Key continues: another request may wait for it."""
     turnstile = Turnstile()
     real = append.RecordsAppend.take
 

@@ -1,4 +1,4 @@
-"""Appends under way while their topic is deleted, and perhaps created again."""
+"""Appends during which their topic is deleted, and perhaps created again."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ def nobody_looks() -> Iterator[None]:
 @pytest.mark.parametrize("sent", [*WHOLE, *HALF])
 @pytest.mark.usefixtures("nobody_looks")
 async def test_a_connection_that_has_ended_is_gone(listener: Listener, sent: str) -> None:
-    """Whatever was asked for on it, answered or not."""
+    """Whatever was requested on it, with a response or without."""
     connection = listener.connect()
     gone = weakref.ref(connection.protocol)
     connection.send({**WHOLE, **HALF}[sent])

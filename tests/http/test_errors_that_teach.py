@@ -1,4 +1,4 @@
-"""An error says what to send instead: the person who reads it has curl and no documentation."""
+"""An error says what to send instead, for people with curl and no documentation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_unknown_parameter_is_answered_with_the_closest_one(
 
 @pytest.mark.parametrize("path", ["/v1/nothing", RECORDS + "?offset=-7", "/v1/topics/none"])
 async def test_a_problem_ends_with_a_newline(api: Api, path: str) -> None:
-    """The prompt of a shell then stands on a line of its own."""
+    """The prompt of a shell is then on its own line."""
     answer = await api.client.get(path)
     assert answer.status_code >= 400
     assert answer.content.endswith(b"}\n")

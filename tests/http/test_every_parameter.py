@@ -135,7 +135,7 @@ def state_of(api: Api) -> tuple[set[str], int]:
 
 @pytest.mark.parametrize("text", each(NO_NUMBERS))
 async def test_a_number_has_one_spelling_everywhere(api: Api, text: str) -> None:
-    """What Python would take for an integer and others would not is refused in each place (E3)."""
+    """Numbers that Python would parse and other languages would not are refused everywhere (E3)."""
     numbers = [place for place in PLACES if place.is_number]
     assert len(numbers) > 40
     before = state_of(api)
@@ -172,7 +172,7 @@ async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -
 
 @pytest.mark.parametrize("text", ["yes", "on", "t", "TRUE", "True", "0", "2", "%20true"])
 async def test_a_boolean_has_two_spellings_everywhere(api: Api, text: str) -> None:
-    """`true` and `false`; nothing else is taken for one of them (E3)."""
+    """Only `true` and `false` are accepted (E3)."""
     flags = [
         place
         for place in PLACES

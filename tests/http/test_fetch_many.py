@@ -84,7 +84,7 @@ async def test_each_partition_is_read_as_a_read_reads_it(api: Api) -> None:
 
 
 async def test_one_failure_is_its_own(api: Api) -> None:
-    """What cannot be read says why; everything else is answered as if it were alone."""
+    """A failed partition says why; all others get the response they would get alone."""
     await put(api, 1, "here")
     wanted: list[dict[str, object]] = [
         {"topic": "nowhere", "partition": 0},
@@ -113,7 +113,7 @@ async def test_one_failure_is_its_own(api: Api) -> None:
 async def test_damage_in_one_partition_is_told_there(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is found when the records are shown fails that partition alone."""
+    """Damage found while rendering only fails its partition."""
     for partition in range(PARTITIONS):
         await put(api, partition, partition)
     real = records_out.render_records
@@ -147,7 +147,7 @@ async def test_one_budget_is_shared(api: Api) -> None:
 
 @pytest.mark.parametrize("size", ["max_bytes", "max_records"])
 async def test_no_partition_starves(api: Api, size: str) -> None:
-    """With room for one batch a fetch, a client that goes on gets everything of all partitions.
+    """With room for one batch per fetch, a client that continues gets everything of all partitions.
 
     As (F2) says.
     """
@@ -197,7 +197,7 @@ async def test_a_fetch_waits_once_for_any_partition(api: Api) -> None:
 
 
 async def test_min_bytes_counts_all_partitions_together(api: Api) -> None:
-    """One batch here and one there are enough together; what was there already counts."""
+    """Small batches of several partitions add up; records that are there already count."""
     await put(api, 0, "first!")
     size = api.log().reader.size_bytes
     waiting = asyncio.create_task(entries(api, each(), max_wait_ms=60_000, min_bytes=2 * size + 1))
@@ -222,7 +222,7 @@ async def test_a_bound_that_cannot_move_is_not_waited_for(api: Api) -> None:
 
 
 async def test_a_partition_at_its_end_offset_does_not_end_the_wait(api: Api) -> None:
-    """The others may still bring what is missing."""
+    """The other partitions may still supply the missing bytes."""
     await put(api, 0, "a")
     wanted: list[dict[str, object]] = [
         {"topic": "events", "partition": 0, "end_offset": 1},
@@ -237,7 +237,7 @@ async def test_a_partition_at_its_end_offset_does_not_end_the_wait(api: Api) -> 
 
 
 async def test_a_wait_ends_at_its_time_and_when_the_service_stops(api: Api) -> None:
-    """With what there is, which may be nothing."""
+    """With the records that are there, which may be none."""
     assert [values(entry) for entry in await entries(api, each(), max_wait_ms=20)] == [[]] * 4
     waiting = asyncio.create_task(entries(api, each(), max_wait_ms=60_000))
     await quiet(api)
@@ -248,7 +248,7 @@ async def test_a_wait_ends_at_its_time_and_when_the_service_stops(api: Api) -> N
 async def test_a_commit_between_look_and_wait_is_not_missed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed right after the look is found without another commit."""
+    """Records committed right after the read are found without another commit."""
     log = api.log()
     real = log.reader.read
 
@@ -302,7 +302,7 @@ async def test_a_long_poll_on_a_deleted_topic_is_told_as_well(api: Api) -> None:
 
 
 async def test_a_client_that_goes_is_not_waited_for(api: Api) -> None:
-    """Its fetch ends and gives back what it held."""
+    """Its fetch ends and frees what it held."""
     waiting = asyncio.create_task(
         client_of(gone_while_waiting(api)).post(
             FETCH, json={"partitions": each(), "max_wait_ms": 60_000}
@@ -390,7 +390,7 @@ async def test_a_fetch_that_is_wrong_fails_as_a_whole(
 
 
 async def test_what_cannot_be_made_or_taken_is_refused(api: Api) -> None:
-    """406 and 415 list what is possible."""
+    """406 and 415 list the supported types."""
     headers = {"accept": "application/vnd.kafka.recordbatch.v2"}
     answer = await api.client.post(FETCH, json={"partitions": each()}, headers=headers)
     assert answer.status_code == 406

@@ -72,7 +72,7 @@ FOREIGN: dict[str, dict[str, str]] = {
 
 @asynccontextmanager
 async def connected(directory: Path, **settings: Any) -> AsyncIterator[tuple[Service, Connection]]:
-    """A service with the topic `events`, and a connection whose lanes know its paths."""
+    """A service with the topic `events`, and a connection with cached paths."""
     async with open_service(directory, **settings) as service:
         connection = Listener(service).connect()
         assert (await connection.ask(request("PUT", TOPIC, b"{}"))).status == 201
@@ -126,7 +126,7 @@ async def test_a_key_does_not_open_the_door_to_another_site(tmp_path: Path) -> N
 async def test_pages_of_the_service_and_programs_may_change_things(
     tmp_path: Path, path: str
 ) -> None:
-    """The service's own origin, a listed one, what a user typed, and programs without a word."""
+    """The service's own origin, a listed one, a typed URL, and programs without an Origin."""
     async with connected(tmp_path, cors_origins=("https://pages.example",)) as (_, connection):
         for own in (
             {},
@@ -170,7 +170,7 @@ BODIES = {name: change for name, change in CHANGES.items() if change[2] and name
 async def test_a_body_needs_its_type(
     tmp_path: Path, attack: str, kind: dict[str, str] | None
 ) -> None:
-    """What a page may send without asking first is 415, which shows the header to send (Z10)."""
+    """A body that a page may send without a preflight is 415, with the header to send (Z10)."""
     method, path, body, more = BODIES[attack]
     async with connected(tmp_path) as (service, connection):
         before = end_of(service)
@@ -212,7 +212,7 @@ async def test_a_name_that_was_rebound_to_loopback_reaches_nothing(tmp_path: Pat
      "[::2]", "localhost@evil.example", "[127.0.0.1", "evil.example:80:localhost", "2130706433"],
 )  # fmt: skip
 async def test_what_looks_like_loopback_is_not(tmp_path: Path, host: str) -> None:
-    """Only whole names count; a connection that is known is asked again."""
+    """Only whole names count; known connections are checked again."""
     async with connected(tmp_path) as (_, connection):
         for method, path in (("GET", OFFSETS), ("GET", TOPIC)):
             reply = await connection.ask(request(method, path, headers={"host": host}))
@@ -221,14 +221,17 @@ async def test_what_looks_like_loopback_is_not(tmp_path: Path, host: str) -> Non
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 async def test_a_probe_may_use_any_name(tmp_path: Path, path: str) -> None:
-    """A kubelet asks the address of its pod."""
+    """A kubelet uses the address of its pod."""
     async with connected(tmp_path) as (_, connection):
         reply = await connection.ask(request("GET", path, headers={"host": "10.2.3.4:8080"}))
         assert reply.status == 200
 
 
 async def test_a_probe_is_told_no_names(tmp_path: Path) -> None:
-    """What failed is for who may read /metrics: neither for a foreign host, nor without a key."""
+    """The cause of a failure needs the scope of /metrics.
+
+    It is hidden from a foreign host and without a key.
+    """
     probe = request("GET", "/readyz", headers={"host": "10.2.3.4:8080"})
     async with connected(tmp_path) as (service, connection):
         local(service).manager.health.fail(OSError(5, "Input/output error", str(tmp_path)))
@@ -271,7 +274,7 @@ async def test_with_credentials_names_are_checked_only_if_some_are_listed(tmp_pa
 
 
 async def test_the_first_key_opens_other_names(tmp_path: Path) -> None:
-    """From then on it is the key that is asked for."""
+    """From then on the key is checked instead."""
     async with connected(tmp_path) as (service, connection):
         elsewhere = request("GET", OFFSETS, headers={"host": "log.example"})
         assert (await connection.ask(elsewhere)).status == 421
@@ -284,7 +287,7 @@ async def test_the_address_listened_on_is_accepted(service: Service) -> None:
     """By the name that was given, and by the address at which the connection came in."""
     sites = service.sites
     assert not sites.accepts(b"log.example", "10.0.0.1")
-    sites.listen_on("0.0.0.0")  # stands for every address, and is the name of none
+    sites.listen_on("0.0.0.0")  # stands for all addresses, and is not the name of one
     assert not sites.accepts(b"0.0.0.0:8080", "10.0.0.1")
     sites.listen_on("Log.example")
     assert sites.accepts(b"log.example:8080", "10.0.0.1")
@@ -293,7 +296,7 @@ async def test_the_address_listened_on_is_accepted(service: Service) -> None:
 
 
 async def test_many_names_fill_no_memory(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered of names that were accepted is bounded."""
+    """The cache of accepted names is bounded."""
     monkeypatch.setattr("app.security.sites.MAX_NAMES", 2)
     for port in range(5):
         assert service.sites.accepts(b"localhost:%d" % port, "")

@@ -1,4 +1,4 @@
-"""What is around heads and bodies: trailers, lists in several lines, and what they may take."""
+"""Framing of heads and bodies: trailers, lists in several lines, and their limits."""
 
 import json
 import re
@@ -143,7 +143,7 @@ async def test_a_list_may_come_in_several_lines(service: Service, *, swapped: bo
 async def test_a_client_of_http_1_0_is_not_told_to_continue(
     service: Service, version: str, statuses: list[int]
 ) -> None:
-    """It knows one answer a request, so its expectation is ignored (RFC 9110, 10.1.1)."""
+    """HTTP/1.0 has one response per request, so its expectation is ignored (RFC 9110, 10.1.1)."""
     connection = await connected(service)
     sent = request("POST", RECORDS, ONE, {"expect": "100-continue"})
     connection.send(sent.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))

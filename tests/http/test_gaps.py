@@ -117,7 +117,7 @@ VIEWS = {
     "arrow": (RECORDS, "application/vnd.apache.arrow.stream", in_columns),
     "raw": (BATCHES, "*/*", in_batches),
 }
-"""Where each is read, how it is asked for, and the offsets in an answer."""
+"""The path of each, its parameters, and the offsets in a response."""
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
@@ -150,7 +150,7 @@ async def test_a_loop_ends_wherever_the_range_ends(
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("view", VIEWS)
 async def test_a_stream_goes_past_every_gap(gappy: Gappy, view: str, isolation: str) -> None:
-    """One answer has what a loop has, wherever it begins and ends (V1)."""
+    """One response has the records of a loop of reads, wherever it begins and ends (V1)."""
     path, accept, offsets_in = VIEWS[view]
     for start, end in combinations([*BOUNDS, gappy.end], 2):
         query: dict[str, Any] = {"offset": start, "end_offset": end, "isolation": isolation}
@@ -163,7 +163,7 @@ async def test_a_stream_goes_past_every_gap(gappy: Gappy, view: str, isolation: 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 async def test_every_split_of_a_plan_can_be_read_to_its_end(gappy: Gappy, isolation: str) -> None:
-    """Whatever the number of splits and their size, and by `fetchMany` as well."""
+    """For any number and size of splits, and with `fetchMany` too."""
     for wish in ({"min_splits": 7}, {"max_records": 4}, {"max_records": 1}):
         body = {"isolation": isolation, **wish}
         made = await gappy.api.client.post("/v1/topics/events/splits", json=body)

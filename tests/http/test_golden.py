@@ -1,4 +1,4 @@
-"""What a real broker wrote, served over HTTP from a copy of its directory as it is."""
+"""The files of a real broker, served over HTTP from an unchanged copy of its directory."""
 
 import shutil
 from base64 import b64decode

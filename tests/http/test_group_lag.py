@@ -85,7 +85,7 @@ async def test_a_large_compressed_batch_is_decoded_on_a_worker(api: Api) -> None
 
 
 async def test_removed_records_do_not_count(api: Api) -> None:
-    """What was deleted before it was read is missed; the age is that of the first one left."""
+    """Deleted unread records count as missed; the age is that of the first remaining one."""
     await send(api, -9_000)
     await send(api, -3_000)
     await at(api, 0)

@@ -32,7 +32,7 @@ async def keyed(tmp_path: Path, anyio_backend: str) -> AsyncIterator[dict[str, h
 async def test_a_group_that_may_not_be_seen_is_answered_as_one_that_is_not_there(
     keyed: dict[str, httpx.AsyncClient],
 ) -> None:
-    """Names of groups cannot be guessed by what is answered (G5)."""
+    """Names of groups cannot be guessed from the responses (G5)."""
     url = "/v1/groups/secret/offsets/other/0"
     assert (await keyed["root"].put(url, json={"offset": 0})).status_code == 201
     for way in ("offsets", "offsets?page_size=1", "lag"):

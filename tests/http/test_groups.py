@@ -51,10 +51,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 async def test_an_offset_is_stored_and_found(api: Api) -> None:
-    """The first put is 201, the next 200; what was noted beside it comes back, and its time.
-
-    As (G1) says.
-    """
+    """The first put is 201, the next 200; metadata and time are returned too. As (G1) says."""
     first = await put(api, 4, leader_epoch=0, metadata="run 17")
     assert first.status_code == 201
     assert (await put(api, 5, leader_epoch=0, metadata="run 18")).status_code == 200
@@ -68,7 +65,7 @@ async def test_an_offset_is_stored_and_found(api: Api) -> None:
 
 
 async def test_offsets_outlive_a_restart(tmp_path: Path) -> None:
-    """What was answered is there again, deletions too, with the same tag."""
+    """Acknowledged offsets and deletions are present again, with the same tag."""
     async with running(tmp_path, offsets_topic_partitions=3) as api:
         await api.create(partitions=2)
         tag = (await put(api, 0, metadata="kept")).headers["etag"]
@@ -81,7 +78,7 @@ async def test_offsets_outlive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_the_offsets_topic_is_kafkas(api: Api) -> None:
-    """Compacted, of Kafka's segment size, and its records are what a broker would read (G8)."""
+    """Compacted, with Kafka's segment size, and a broker could read its records (G8)."""
     await put(api, 7, metadata="m")
     topic = api.local.manager.topic(OFFSETS_TOPIC)
     assert dict(topic.overrides) == {
@@ -106,9 +103,9 @@ def hash_of_lake() -> int:
 
 
 async def test_a_put_can_be_bound_to_what_is_stored(api: Api) -> None:
-    """If-Match takes the tag, If-None-Match: * an empty place; else 412 with the present tag.
+    """If-Match takes the tag, If-None-Match: * requires that none is stored.
 
-    As (G2) says.
+    Else 412 with the present tag. As (G2) says.
     """
     created = await put(api, 1, headers={"if-none-match": "*"})
     tag = created.headers["etag"]
@@ -164,7 +161,7 @@ async def test_a_get_can_be_conditional(api: Api) -> None:
 
 
 async def test_an_offset_is_deleted(api: Api) -> None:
-    """204, then it is not found; the condition holds for deletions too."""
+    """204, then it is not found; conditions work for deletions too."""
     tag = (await put(api, 1)).headers["etag"]
     refused = await api.client.delete(CURSOR, headers={"if-match": '"0-99"'})
     assert (refusal(refused), await stored(api)) == ((412, "precondition_failed"), 1)
@@ -177,7 +174,7 @@ async def test_an_offset_is_deleted(api: Api) -> None:
 
 
 async def test_an_offset_is_somewhere_in_its_log(api: Api) -> None:
-    """The log end is the last that can be stored; below the log start is where a reader may be.
+    """The log end is the highest offset that can be stored; below the log start is allowed.
 
     As (G3) says.
     """
@@ -213,7 +210,7 @@ async def test_cursors_are_only_kept_for_partitions_that_are_there(api: Api) -> 
 
 
 async def test_names_and_notes_have_limits(tmp_path: Path) -> None:
-    """What is longer or cannot be shown is refused; an encoded slash is part of a group's name.
+    """Longer or unprintable ones are refused; an encoded slash is part of a group's name.
 
     As (G4) says.
     """
@@ -259,7 +256,7 @@ async def test_the_number_of_cursors_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_groups_and_their_offsets_are_listed_page_by_page(api: Api) -> None:
-    """By name, and by topic and partition; a token goes on where the page ended (G5)."""
+    """By name, and by topic and partition; a token continues after the page (G5)."""
     await api.create("alpha")
     for group in ("b", "a", "c"):
         await put(api, 0, f"/v1/groups/{group}/offsets/events/1")
@@ -405,7 +402,7 @@ async def test_what_is_not_on_disk_is_not_found(
 
 
 async def test_a_service_that_reads_its_cursors_is_not_ready(tmp_path: Path) -> None:
-    """Readiness tells how many logs of the offsets topic were read of how many."""
+    """Readiness has the number of loaded logs of the offsets topic, and their total."""
     async with running(tmp_path, offsets_topic_partitions=2) as api:
         await api.create()
         await put(api, 0)

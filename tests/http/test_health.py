@@ -21,7 +21,7 @@ async def test_a_ready_service_says_so(api: Api) -> None:
 
 
 async def test_limits_are_told_by_name(api: Api) -> None:
-    """What a 413 or 503 names is in the list with its value."""
+    """The limit named in a 413 or 503 is in the list with its value."""
     limits = (await api.client.get("/v1/limits")).json()["limits"]
     assert limits["max_request_bytes"] == api.service.settings.max_request_bytes
     assert {"max_in_flight_requests", "max_wait_ms", "default_fetch_bytes"} <= limits.keys()
@@ -78,7 +78,7 @@ async def test_a_draining_service_answers_503(api: Api) -> None:
 
 
 async def test_a_failed_disk_is_told(api: Api) -> None:
-    """Offline for writing: not ready with the cause, appends 503, reads go on (H3)."""
+    """Offline for writes: not ready with the cause, appends 503, reads continue (H3)."""
     await api.append(1)
     health = api.local.manager.health
     health.fail(OSError(5, "Input/output error", str(health.directory / "events-0" / "index")))
@@ -181,7 +181,7 @@ async def test_a_topic_without_an_open_log_says_why(tmp_path: Path) -> None:
 
 
 async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Path) -> None:
-    """Its partitions answer 503, the others are served, and readiness says so."""
+    """Its partitions respond with 503, the others are served, and readiness says so."""
     more = (tmp_path / "b",)
     async with running(tmp_path / "a", more_data_directories=more) as api:
         await api.create(partitions=2)
@@ -200,7 +200,7 @@ async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Pat
 
 
 async def test_records_survive_a_restart(tmp_path: Path) -> None:
-    """What was answered is there again after closing and opening."""
+    """Acknowledged records are served again after closing and opening."""
     async with running(tmp_path) as api:
         await api.create()
         await api.append(1, 2, 3)
@@ -210,7 +210,7 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_the_lifespan_opens_while_it_answers(tmp_path: Path) -> None:
-    """The application is up at once and becomes ready by itself; closing leaves it draining."""
+    """The application responds at once and becomes ready by itself; closing leaves it draining."""
     service = Service(Settings(data_directory=tmp_path))
     async with lifespan(service, pytest.fail), client_of(fast(service)) as client:
         while (await client.get("/readyz")).status_code != 200:
@@ -235,7 +235,7 @@ async def test_a_directory_in_use_ends_the_service(
 
 
 async def test_a_refusal_while_stopping_is_no_failure(tmp_path: Path) -> None:
-    """Whatever an opening runs into once the service stops, it is not why it stops."""
+    """An error of an opening during a stop is not reported as the reason of the stop."""
     async with open_service(tmp_path):
         service = Service(Settings(data_directory=tmp_path))
         service.drain_soon()

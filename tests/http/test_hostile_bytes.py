@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         max_request_bytes=100_000,
     ) as served:
         httpx.put(f"{served.url}/v1/topics/events", json={}).raise_for_status()
-        httpx.get(f"{served.url}{RECORDS}").raise_for_status()  # the lanes know the path now
+        httpx.get(f"{served.url}{RECORDS}").raise_for_status()  # the path is cached now
         yield served
 
 
@@ -54,7 +54,10 @@ def end_of(served: Served) -> int:
 
 @contextmanager
 def writing(served: Served, records: int) -> Iterator[None]:
-    """Inside, so many records are written; the next request works, and nothing stays held."""
+    """Within the block a number of records is written.
+
+    The next request works, and nothing stays held.
+    """
     before = end_of(served)
     yield
     assert end_of(served) == before + records
@@ -109,7 +112,7 @@ NO_HTTP = {
 @pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("rest", NO_HTTP.values(), ids=NO_HTTP)
 def test_what_could_be_read_in_two_ways_is_refused(served: Served, lane: str, rest: bytes) -> None:
-    """Whatever a proxy in front could understand otherwise is 400; the connection ends (E10)."""
+    """A request that a proxy in front could parse differently is 400; the connection ends (E10)."""
     with writing(served, 0):
         reply = tell(served.url, head_of(lane) + rest)
         assert reply.statuses == [400], reply
@@ -153,7 +156,7 @@ RANGE_FLOOD = b",".join(b"%d-%d" % (n, n) for n in range(2_000))
 
 @pytest.mark.parametrize("path", [BATCHES, BATCHES.replace("events", "%65vents")])
 def test_a_flood_of_ranges_is_one_answer(served: Served, path: str) -> None:
-    """Thousands of ranges are as if none was asked for: no answer is made of thousands of parts."""
+    """Thousands of ranges are ignored: the response never has thousands of parts."""
     with writing(served, 0):
         line = b"GET %b?offset=0 HTTP/1.1\r\nhost: localhost\r\n" % path.encode()
         flood = b"range: bytes=%b\r\nconnection: close\r\n\r\n" % RANGE_FLOOD
@@ -209,7 +212,7 @@ def test_a_body_that_does_not_end_is_given_up(served: Served, lane: str, rest: b
 
 @pytest.mark.parametrize("lane", LANES)
 def test_a_body_that_does_not_end_is_not_listened_to_for_ever(served: Served, lane: str) -> None:
-    """Who goes on sending a body that was refused is cut off after `linger_timeout_ms`."""
+    """A client that continues to send a refused body is cut off after `linger_timeout_ms`."""
     with writing(served, 0), connect(served.url) as wire:
         wire.sendall(head_of(lane) + b"content-length: 9223372036854775807\r\n\r\n")
         for piece in repeat(bytes(65_536)):
@@ -266,7 +269,7 @@ def test_an_append_is_answered_before_what_is_wrong_behind_it(served: Served, la
 
 @pytest.mark.parametrize("lane", LANES)
 def test_a_broken_body_behind_an_append_is_answered_in_its_turn(served: Served, lane: str) -> None:
-    """Of two pipelined appends the second, whose chunks lie, is refused and never begun."""
+    """Of two pipelined appends the second, with wrong chunks, is refused and never executed."""
     with writing(served, 1):
         good = head_of(lane) + LENGTH + BODY
         reply = tell(served.url, good + head_of(lane) + CHUNKED + CHUNK + b"no chunk\r\n")
@@ -274,7 +277,7 @@ def test_a_broken_body_behind_an_append_is_answered_in_its_turn(served: Served, 
 
 
 def test_half_an_answer_is_not_followed_by_an_error(served: Served) -> None:
-    """If a body breaks while its answer is under way, the connection just ends."""
+    """If a body fails after its response has begun, the connection is closed."""
     with writing(served, 0), connect(served.url) as wire:
         path = RECORDS.replace("/records", "/tail?offset=latest").encode()
         wire.sendall(b"GET %b HTTP/1.1\r\nhost: localhost\r\n" % path + CHUNKED)
@@ -295,7 +298,7 @@ def test_pipelined_appends_are_answered_in_order(served: Served, lane: str) -> N
 
 
 def test_no_more_requests_wait_behind_one_than_may(served: Served) -> None:
-    """Beyond `max_pipelined_requests` the last that is answered says that no more will be (E9)."""
+    """Beyond `max_pipelined_requests` the last response closes the connection (E9)."""
     wait = b"GET %b?offset=latest&max_wait_ms=50 HTTP/1.1\r\n" % RECORDS.encode()
     wait += b"host: localhost\r\n\r\n"
     with writing(served, 0):
@@ -313,7 +316,7 @@ def test_no_more_requests_wait_behind_one_than_may(served: Served) -> None:
     ],
 )
 def test_a_wish_to_upgrade_is_passed_over(served: Served, lane: str, wish: bytes) -> None:
-    """Java's HttpClient asks for HTTP/2 on every first request: its body counts as any other."""
+    """Java's HttpClient offers HTTP/2 on its first request: its body is read as usual."""
     with writing(served, 1):
         assert tell(served.url, head_of(lane) + wish + LENGTH + BODY).statuses == [201]
     with writing(served, 1):

@@ -1,4 +1,4 @@
-"""Floods against a process of its own: each gets its answer, and the memory stays bounded."""
+"""Floods against a service in its own process: each gets its response, and memory stays bounded."""
 
 import contextlib
 import gzip
@@ -29,7 +29,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 @contextlib.contextmanager
 def crowd(process: Process, data: bytes) -> Iterator[list[socket.socket]]:
-    """So many clients that have sent the same."""
+    """A number of clients that have sent the same bytes."""
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(connect(process.url)) for _ in range(CLIENTS)]
         for wire in wires:
@@ -65,7 +65,7 @@ ONE = [b"\x01" * (62 * MIB)]
 """A record that no answer can show: as JSON it would take 377 MB."""
 
 MANY = [b'"%b"' % (b"x" * 2_000)] * 30_000
-"""Records of which an answer shows as many as it may have."""
+"""Records of which a response holds its maximum."""
 
 
 @pytest.mark.parametrize("values", [ONE, MANY], ids=("one record", "many records"))

@@ -324,7 +324,7 @@ async def test_a_compressed_batch_is_appended_by_a_worker(
 async def test_what_asks_for_more_is_left_to_the_other_lane(
     service: Service, header: dict[str, str]
 ) -> None:
-    """Headers that the hot lane does not know what to do with lead past it."""
+    """Headers that the hot way in does not support are passed to FastAPI."""
     connection = await connected(service)
     connection.send(request("POST", RECORDS, ONE, header))
     assert connection.has_tasks

@@ -1,4 +1,4 @@
-"""Reads below ASGI: who waits and who does not, and what a connection must not lose on the way."""
+"""Reads below ASGI: which ones wait, and what a connection must not lose."""
 
 import asyncio
 import gzip
@@ -36,7 +36,7 @@ async def service(anyio_backend: str) -> AsyncIterator[Service]:
 
 
 async def knowing(service: Service) -> Listener:
-    """A listener whose service knows the topic `events` and has met its paths."""
+    """A listener whose service knows the topic `events` and has cached its paths."""
     listener = Listener(service)
     connection = listener.connect()
     await connection.ask(request("PUT", "/v1/topics/events", b"{}"))
@@ -195,7 +195,7 @@ async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
 
 
 async def test_a_poll_is_told_that_its_topic_went(service: Service) -> None:
-    """Who waits at the end of a log that is deleted gets the problem document."""
+    """A poll at the end of a log that is deleted gets the problem document."""
     listener = await knowing(service)
     poll, other = listener.connect(), listener.connect()
     poll.send(POLL)
@@ -236,7 +236,7 @@ async def test_a_poll_ends_with_its_credentials(
 async def test_what_is_wrong_is_explained(
     service: Service, sent: bytes, status: int, code: str
 ) -> None:
-    """An error has its problem document, and the connection goes on."""
+    """An error has its problem document, and the connection continues."""
     connection = (await knowing(service)).connect()
     connection.send(sent + LOOK)
     reply = await connection.answer()
@@ -289,7 +289,7 @@ async def test_what_the_disk_cannot_give_is_explained(
 async def test_a_commit_between_look_and_wait_is_not_missed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed right after the reader looked is found without another commit."""
+    """Records committed right after the read are found without another commit."""
     connection = (await knowing(service)).connect()
     log = log_of(service)
     real = log.reader.read
@@ -354,7 +354,7 @@ async def test_json_is_compressed_for_who_asks_for_that(service: Service) -> Non
     ],
 )
 async def test_what_is_odd_is_left_to_asgi(service: Service, odd: bytes) -> None:
-    """The hot lane takes only what it is sure about."""
+    """The hot way in only takes requests that it fully supports."""
     connection = (await knowing(service)).connect()
     connection.send(odd)
     assert connection.has_tasks
@@ -362,7 +362,7 @@ async def test_what_is_odd_is_left_to_asgi(service: Service, odd: bytes) -> None
 
 
 async def test_a_refusal_needs_no_task_and_one_write(service: Service) -> None:
-    """A service that takes nothing more says so where it looks at the request."""
+    """A full service refuses the request while it parses it."""
     connection = (await knowing(service)).connect()
     service.admission.phase = Phase.DRAINING
     connection.send(LOOK)

@@ -116,7 +116,7 @@ async def test_a_body_is_split_into_records_with_their_bytes(
 async def test_what_is_refused_writes_nothing(
     api: Api, query: str, headers: dict[str, str], body: bytes, status: int, detail: str
 ) -> None:
-    """Each refusal is a problem document that says what is wrong."""
+    """Each refusal is a problem document with the reason."""
     answer = await api.client.post(INGEST + query, content=body, headers=headers)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -209,7 +209,7 @@ async def test_cloudevents_become_records_of_the_kafka_binding(
 async def test_repeated_headers_are_one_and_repeated_attributes_none(
     service: Service, repeated: tuple[str, str], status: int
 ) -> None:
-    """A list may have several lines; a CloudEvent has no attribute twice (E10, N4)."""
+    """A list may have several lines; a repeated attribute of a CloudEvent is refused (E10, N4)."""
     await service.topics.create("events", 1, {})
     headers = [*BINARY.items(), ("content-type", "text/plain"), ("x-a", "1"), repeated]
     async with wired(service) as client:

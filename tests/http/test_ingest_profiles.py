@@ -1,4 +1,4 @@
-"""Ingest profiles over HTTP: conditions, secrets, and what a start finds of them."""
+"""Ingest profiles over HTTP: conditions, secrets, and the state after a restart."""
 
 import asyncio
 import errno
@@ -87,7 +87,7 @@ async def test_a_change_depends_on_the_profile_as_the_client_knows_it(api: Api) 
 
 
 async def test_of_two_changes_at_once_with_one_etag_one_wins(api: Api) -> None:
-    """The other is refused, and what it sent is nowhere (J2)."""
+    """The other is refused, and nothing of it is stored (J2)."""
     etag = (await put(api, {})).headers["etag"]
     documents = [{"window_ms": 1000 + number} for number in range(8)]
     answers = await asyncio.gather(
@@ -186,7 +186,10 @@ async def test_a_start_finds_the_profiles_and_only_their_owner_reads_the_file(
 async def test_a_profile_of_an_earlier_topic_of_that_name_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A crash between the topic's deletion and the profile's leaves it; a warning says so (J4)."""
+    """A crash between the topic's deletion and the profile's leaves it.
+
+    A warning is logged (J4).
+    """
     async with running(tmp_path) as api:
         await api.create()
         await put(api, GITHUB)
@@ -238,7 +241,7 @@ def _token(**changes: Any) -> dict[str, Any]:
 async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
     tmp_path: Path, content: str
 ) -> None:
-    """It is named, and the way out is; a secret in it is not shown (J5)."""
+    """The error names the file and the remedy, without a secret (J5)."""
     async with running(tmp_path) as api:
         await api.create()
     (tmp_path / INGEST_FILE).write_text(content)
@@ -258,7 +261,7 @@ async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
 @pytest.mark.parametrize("step", ["open_directory", "open", "create", "append", "sync", "rename"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 async def test_a_write_that_fails_changes_nothing(step: str, error: int) -> None:
-    """Neither the profile in use nor what the next start finds; the ETag stays (J5)."""
+    """Neither the profile in use nor the stored one; the ETag stays (J5)."""
     disk = with_data(ForgetfulDisk())
     async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
         api = Api(service, client)

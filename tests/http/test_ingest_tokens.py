@@ -32,7 +32,7 @@ async def listed(api: Api, topic: str = "events") -> list[str]:
 
 
 async def test_a_token_is_answered_once_and_stored_as_a_hash(tmp_path: Path) -> None:
-    """The list has its id and its time, the file neither the token nor its secret (J6)."""
+    """The list has its id and time, the file neither the token nor its secret (J6)."""
     async with running(tmp_path) as api:
         await api.create()
         token = await created(api)
@@ -51,7 +51,7 @@ async def test_a_token_is_answered_once_and_stored_as_a_hash(tmp_path: Path) -> 
 
 
 async def test_a_token_is_revoked_at_once(api: Api) -> None:
-    """What was begun with it ends, and the other tokens stay (J6)."""
+    """Running requests with it end, and the other tokens stay valid (J6)."""
     first, second = await created(api), await created(api)
     caller = api.service.ingest_tokens.identify("events", first["token"])
     revoked = await api.client.delete(f"{TOKENS}/{first['id']}")
@@ -63,7 +63,7 @@ async def test_a_token_is_revoked_at_once(api: Api) -> None:
 
 
 async def test_a_token_is_of_one_topic(api: Api) -> None:
-    """Another topic neither lists nor revokes it; it goes with its own (J4)."""
+    """Another topic neither lists nor revokes it; it is deleted with its own topic (J4)."""
     await api.create("other")
     token = await created(api)
     assert await listed(api, "other") == []
@@ -88,7 +88,7 @@ async def test_the_number_of_tokens_is_bounded(api: Api, monkeypatch: pytest.Mon
 
 
 async def test_a_token_whose_change_fails_stays_as_it_was() -> None:
-    """Neither is one created that is not on disk, nor one revoked that is (J5)."""
+    """A token that is not on disk is not created, and one that is stays valid (J5)."""
     disk = with_data(ForgetfulDisk())
     async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
         api = Api(service, client)

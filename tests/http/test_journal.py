@@ -1,4 +1,4 @@
-"""What is kept of answered requests: access lines and spans, from every lane: protocol rule E8."""
+"""The records of requests: access lines and spans, from both ways in: protocol rule E8."""
 
 import subprocess
 import sys
@@ -103,12 +103,12 @@ async def test_a_failed_request_is_a_failed_span(
 def test_spans_are_sent_where_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `tracing` the service exports by itself; closing it sends what is left."""
+    """With `tracing` the service exports by itself; closing it sends the rest."""
     sent = InMemorySpanExporter()
     exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter.OTLPSpanExporter"
     monkeypatch.setattr(exporter, lambda: sent)
     with serving(tmp_path, tracing=True):
-        pass  # `serving` asks whether it is ready
+        pass  # `serving` polls the readiness
     assert {span.name for span in sent.get_finished_spans()} == {"getReadiness"}
     resource = sent.get_finished_spans()[0].resource
     assert resource.attributes["service.name"] == "tidelog"

@@ -1,4 +1,7 @@
-"""What clients of Kafka REST proxies get: protocol rules K1 to K3, and whom each answer follows."""
+"""The API of the Kafka REST proxies.
+
+Protocol rules K1 to K3, and the proxy that each response follows.
+"""
 
 import asyncio
 import base64
@@ -199,7 +202,7 @@ async def test_async_is_strimzis_way_not_to_wait(api: Api) -> None:
 async def test_the_content_type_says_what_is_embedded(
     api: Api, content_type: str, status: int
 ) -> None:
-    """JSON of both versions is taken; what needs a schema, and anything else, is not."""
+    """JSON of both versions is accepted; formats with a schema, and all others, are not."""
     answer = await produce(api, {"value": {"a": 1}}, headers={"content-type": content_type})
     assert answer.status_code == status
     if status == 415:
@@ -260,7 +263,7 @@ async def test_a_client_gets_a_type_that_it_takes(api: Api) -> None:
 async def test_a_body_that_is_no_produce_is_refused(
     api: Api, body: bytes, refused: tuple[int, int]
 ) -> None:
-    """What cannot be read is 400, what is wrong 422, and nothing of it is written."""
+    """Unparsable bodies are 400, wrong ones 422, and nothing of them is written."""
     await api.client.patch(
         "/v1/topics/events", json={"config": {"message.timestamp.before.max.ms": 1000}}
     )
@@ -270,7 +273,10 @@ async def test_a_body_that_is_no_produce_is_refused(
 
 
 async def test_records_that_are_not_acceptable_are_named(api: Api) -> None:
-    """The first of them, with what is wrong; a compacted topic needs keys, base64 is strict."""
+    """The error names the first one and its fault.
+
+    A compacted topic needs keys, base64 is strict.
+    """
     await api.create("kept", cleanup_policy="compact")
     keyless = await produce(api, {"key": "a", "value": 1}, {"value": 1}, url="/topics/kept")
     assert refusal(keyless) == (422, 422)
@@ -375,7 +381,7 @@ async def test_a_read_outside_the_log_is_redpandas_bad_request(api: Api) -> None
 
 
 async def test_a_read_goes_on_behind_markers(api: Api) -> None:
-    """A client that knows only offsets of records would stay before a marker for ever."""
+    """A client that only knows offsets of records would stay before a marker for ever."""
     batch = build_batch(
         [(1, None, b"1", ())],
         producer_id=7,
@@ -405,7 +411,7 @@ async def test_a_read_waits_for_the_first_record(api: Api) -> None:
 
 
 async def test_an_answer_ends_with_the_limits(tmp_path: Path) -> None:
-    """Of records and of bytes; the header says where to go on."""
+    """Of records and of bytes; the header has the next offset."""
     async with running(tmp_path, default_fetch_records=2, inline_read_bytes=0) as api:
         await api.create()
         await produce(api, *({"value": n} for n in range(3)))
@@ -415,7 +421,7 @@ async def test_an_answer_ends_with_the_limits(tmp_path: Path) -> None:
 
 
 async def test_what_the_proxies_keep_in_memory_is_not_there(api: Api) -> None:
-    """Whatever is asked of a consumer is 501, naming what to do instead (K1)."""
+    """Every consumer operation is 501, with the alternative (K1)."""
     for method, url in (
         ("POST", "/consumers/lake"),
         ("POST", "/consumers/lake/instances/one/subscription"),

@@ -1,4 +1,4 @@
-"""What Karapace's own tests of its REST proxy ask, where it applies: docs/karapace.md."""
+"""The applicable tests of Karapace's REST proxy: docs/karapace.md."""
 
 import re
 from collections.abc import AsyncIterator
@@ -266,7 +266,7 @@ async def test_a_partition_is_a_number(api: Api, rest: str) -> None:
 
 
 async def test_a_partition_is_described_as_in_its_list(api: Api) -> None:
-    """And its offsets are those of what was produced."""
+    """And its offsets are those of the produced records."""
     (partition,) = (await api.client.get("/topics/events/partitions")).json()
     assert (await api.client.get("/topics/events/partitions/0")).json() == partition
     assert (await api.client.get("/topics/events")).json()["partitions"] == [partition]
@@ -304,7 +304,7 @@ async def test_a_read_takes_at_least_one_batch(api: Api) -> None:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Api, str]]:
-    """A service that asks for keys, and one that reads."""
+    """A service that requires keys, and a key that reads."""
     key = create_key(tmp_path, "ada", "read:*")
     async with running(tmp_path) as api:
         yield api, key

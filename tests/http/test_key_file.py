@@ -50,7 +50,7 @@ async def test_a_damaged_file_of_keys_closes_an_open_service(tmp_path: Path) -> 
 async def test_a_file_of_keys_that_cannot_be_opened_lets_nobody_in_for_long(
     tmp_path: Path,
 ) -> None:
-    """Its keys are valid for `api_keys_read_timeout_ms` more: one of them may be revoked."""
+    """Its keys are valid for `api_keys_read_timeout_ms` more; one of them may be revoked."""
     path, aside = tmp_path / "tidelog-api-keys.json", tmp_path / "aside"
     key = bearer(create_key(tmp_path, "root", *ADMIN))
     clock = ManualClock()

@@ -29,7 +29,7 @@ def api_key(key: str) -> dict[str, str]:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Api, str]]:
-    """A service that asks for keys, and the one key that reads."""
+    """A service that requires keys, and the one key that reads."""
     root = create_key(tmp_path, "root", "admin:*")
     key = create_key(tmp_path, "reader", "read:*")
     async with running(tmp_path) as api:
@@ -57,7 +57,7 @@ async def test_a_key_is_accepted_in_every_header(guarded: tuple[Api, str], lane:
 
 
 async def test_the_user_name_of_basic_is_ignored(guarded: tuple[Api, str]) -> None:
-    """A key has its own id; the scheme is known in any spelling."""
+    """A key has its own id; the scheme is case-insensitive."""
     api, key = guarded
     for user in ("", "reader", "someone else", "u", "us", "usé"):
         assert (await api.client.get(OFFSETS, headers=basic(key, user))).status_code == 200
@@ -129,7 +129,7 @@ async def test_a_revoked_key_is_refused_in_every_header(guarded: tuple[Api, str]
 
 
 async def test_no_refusal_asks_for_basic(guarded: tuple[Api, str]) -> None:
-    """A browser that is asked for it prompts, and then sends the password on its own."""
+    """A browser would prompt for it, and then send the password by itself."""
     api, _ = guarded
     for path in PATHS:
         for headers in ({}, basic("wrong"), api_key("wrong")):

@@ -1,4 +1,4 @@
-"""Heads that came before: not parsed again, and never taken for what they are not."""
+"""Cached heads: not parsed again, and never mistaken for other requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ APPEND = append_of(10)
 
 
 class CountingParser:
-    """A parser that counts what it is given."""
+    """A parser that counts its calls."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
@@ -47,7 +47,7 @@ class CountingParser:
 
 
 def counted(connection: Connection) -> CountingParser:
-    """Count what the parser of a connection is given from now on."""
+    """Count the calls of a connection's parser from now on."""
     parser = CountingParser(connection.protocol.parser)
     connection.protocol.parser = cast("Any", parser)
     return parser
@@ -88,7 +88,7 @@ def values_of(service: Service) -> list[int]:
 
 
 async def test_a_head_that_came_before_is_not_parsed_again(service: Service) -> None:
-    """Not on its connection and not on another; what follows it is the body of this request."""
+    """Neither on its connection nor on another; what follows it is this request's body."""
     listener = Listener(service)
     first = await learned(service, listener)
     for connection in (first, listener.connect()):
@@ -103,7 +103,7 @@ async def test_a_head_that_came_before_is_not_parsed_again(service: Service) -> 
 
 
 async def test_the_parser_goes_on_where_it_stood(service: Service) -> None:
-    """Requests that it must see and those that it need not see may alternate."""
+    """Requests that it must parse and cached ones may alternate."""
     connection = await learned(service)
     parser = counted(connection)
     for value in (11, 12, 13):
@@ -152,7 +152,7 @@ async def test_wherever_a_stream_is_cut_it_is_the_same_requests(service: Service
 async def test_what_is_not_one_plain_head_is_parsed_each_time(
     service: Service, sent: bytes
 ) -> None:
-    """It may be right all the same, and has its answer."""
+    """It may be valid all the same, and gets its response."""
     connection = await learned(service)
     parser = counted(connection)
     for _ in range(2):
@@ -169,7 +169,7 @@ async def test_what_is_not_one_plain_head_is_parsed_each_time(
 async def test_lines_that_parsers_read_differently_are_no_known_head(
     service: Service, odd: bytes
 ) -> None:
-    """They are refused, whatever was appended before."""
+    """They are refused, even after a valid append with the same head."""
     connection = await learned(service)
     connection.send(odd)
     assert (await connection.answer()).status == 400
@@ -201,7 +201,7 @@ async def test_the_rest_of_a_head_is_no_request(service: Service) -> None:
 
 
 async def test_a_service_that_stops_says_so_to_those_it_knows(service: Service) -> None:
-    """What is refused is refused by the lane that explains it."""
+    """Refusals come from the way in that explains them."""
     connection = await learned(service)
     service.drain()
     connection.send(append_of(11))
@@ -210,7 +210,7 @@ async def test_a_service_that_stops_says_so_to_those_it_knows(service: Service) 
 
 
 async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service) -> None:
-    """A head means the same again, and finds what is there now."""
+    """A cached head is resolved again, and finds the present topic."""
     connection = await learned(service)
     connection.send(request("DELETE", "/v1/topics/events"))
     assert (await connection.answer()).status == 204
@@ -243,7 +243,7 @@ async def test_nothing_is_begun_on_a_connection_that_closes_even_if_known(
 
 
 async def test_one_timer_watches_an_idle_connection(service: Service) -> None:
-    """Answers do not move it; when it is over, it looks how long nothing was asked."""
+    """Responses do not move it; when it fires, it checks how long the connection was idle."""
     connection = await learned(service)
     protocol = connection.protocol
     timer = protocol.timeout_keep_alive_task

@@ -39,7 +39,7 @@ JSON = {"content-type": "application/json"}
 PRODUCER = {"producer-id": "7", "producer-epoch": "0", "producer-sequence": "0"}
 ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
 
-# One after the other on one log: what is hot and usual, hot and odd, and hot and wrong.
+# In sequence on one log: hot and usual, hot and odd, and hot and wrong requests.
 REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("GET", OFFSETS, {}, b""),
     ("POST", RECORDS, JSON, ONE),
@@ -160,7 +160,7 @@ async def answers_of(
 
 
 async def test_all_lanes_give_the_same_bytes(tmp_path: Path) -> None:
-    """Status, headers and body of an answer on a hot path do not tell which lane gave it (L1)."""
+    """Status, headers and body of a hot response do not reveal which way in sent it (L1)."""
     made = []
     for name, lane in LANES.items():
         async with (
@@ -256,7 +256,7 @@ def refusals_in(service: Service) -> Counter[bytes]:
 
 
 def told(line: logging.LogRecord) -> tuple[object, ...]:
-    """What an access line says, but for times."""
+    """Return the content of an access line, without times."""
     names = ("operation", "topic", "partition", "received_bytes", "sent_bytes", "principal")
     return (line.getMessage(), *(vars(line)[name] for name in (*names, "trace_id")))
 
@@ -275,7 +275,7 @@ async def test_an_immutable_page_is_the_same_on_both_lanes(tmp_path: Path) -> No
 
 
 async def test_refusals_are_the_same_on_both_lanes(tmp_path: Path) -> None:
-    """A full or stopping service says so with the same bytes."""
+    """A full or stopping service sends the same bytes."""
     async with (
         open_service(tmp_path, max_in_flight_requests=1) as service,
         both(service) as (quick, thorough),

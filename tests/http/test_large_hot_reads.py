@@ -27,7 +27,7 @@ def commit_large(service: Service) -> None:
 
 
 def take_nothing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the transport full after each write, until the test lets it go on."""
+    """Keep the transport full after each write, until the test releases it."""
     real = connection.wire.write
 
     def write(data: bytes | bytearray | memoryview) -> None:
@@ -60,7 +60,7 @@ async def test_a_large_answer_goes_out_as_fast_as_it_is_taken(
 async def test_a_client_that_leaves_amid_a_large_answer_ends_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of the answer is given up, and so is what it held."""
+    """The rest of the response is dropped, and its memory freed."""
     connection = (await knowing(service)).connect()
     commit_large(service)
     take_nothing(connection, monkeypatch)

@@ -95,7 +95,7 @@ async def test_a_plan_and_a_fetch_that_start_at_a_time_have_the_budget_of_one_re
 async def test_no_look_up_goes_on_for_a_client_that_has_gone(
     api: Api, decoding: Callable[[Callable[[], None]], None], path: str
 ) -> None:
-    """The thread is free again with the piece at hand."""
+    """The thread is free again after the present piece."""
     turnstile = Turnstile()
     decoding(turnstile.enter)
     connection = Listener(api.service).connect()

@@ -15,7 +15,7 @@ LOG = "/v1/topics/events/partitions/0"
 
 
 async def test_a_roll_seals_what_is_there(api: Api) -> None:
-    """A log with records gets a new segment; an empty active one stays and says so (M1)."""
+    """A log with records gets a new segment; an empty active one is kept and reported (M1)."""
     empty = (await api.client.post(f"{LOG}/roll")).json()
     assert (empty["rolled"], empty["old_base_offset"], empty["new_base_offset"]) == (False, 0, 0)
     await api.append(1, 2)
@@ -75,7 +75,10 @@ async def test_no_producer_id_is_given_out_twice(api: Api) -> None:
 
 
 async def test_compactions_keep_no_operator_waiting(tmp_path: Path) -> None:
-    """While they wait for each other all else is done; beyond `max_compactions` it is 503 (E6)."""
+    """While they wait for each other everything else continues.
+
+    Beyond `max_compactions` it is 503 (E6).
+    """
     async with running(tmp_path, max_compactions=2, admin_threads=1) as api:
         await api.create(cleanup_policy="compact")
         done = threading.Event()

@@ -29,7 +29,7 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
 
 
 async def test_many_groups_are_looked_at_in_several_turns(api: Api) -> None:
-    """Neither listing groups nor dropping a topic's offsets holds the loop for all of them."""
+    """Neither listing groups nor dropping a topic's offsets blocks the loop for all of them."""
     answer = await api.client.put("/v1/groups/lake/offsets/events/0", json={"offset": 0})
     assert answer.status_code == 201
     groups = api.service.groups

@@ -1,4 +1,4 @@
-"""Every answer about one log says which log it is and where it is, all from one snapshot."""
+"""Every response about one log has its log id and offsets, from one snapshot."""
 
 import pytest
 

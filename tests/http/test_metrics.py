@@ -1,4 +1,4 @@
-"""What a scrape tells of logs and directories: protocol rule H5."""
+"""The metrics of logs and directories: protocol rule H5."""
 
 import struct
 from pathlib import Path
@@ -47,7 +47,7 @@ async def test_a_topic_made_again_shows_its_own_figures(api: Api) -> None:
 
 
 async def test_bytes_that_no_reader_sees_yet_are_told(tmp_path: Path) -> None:
-    """What is appended and not flushed counts; a flush brings it to nothing."""
+    """Appended, unflushed bytes count; a flush sets them to zero."""
     async with running(tmp_path, commit_interval_ms=3_600_000) as api:
         await api.create()
         await api.append("seen")

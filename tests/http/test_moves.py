@@ -46,7 +46,7 @@ async def api(disk: Gate) -> AsyncIterator[Api]:
 
 
 def end_moves(api: Api, disk: Gate) -> None:
-    """Let the move under way come to its end; no other is begun."""
+    """Let the running move end; no other one starts."""
     assert disk.reached.wait(60)
     disk.opened.set()
     api.local.runtime.mover.stop()
@@ -58,7 +58,7 @@ async def values(api: Api) -> list[object]:
 
 
 async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
-    """The preferred one first; one that is offline says why."""
+    """The preferred one first; an offline one has its reason."""
     api.local.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
     listed = (await api.client.get("/v1/directories")).json()["directories"]
     first, second = listed
@@ -87,7 +87,7 @@ async def test_a_directory_that_does_not_answer_has_no_known_space(
 
 
 async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) -> None:
-    """Accepted at once; afterwards it lies there, whole, and appends go on (M10)."""
+    """Accepted at once; afterwards it is there, complete, and appends continue (M10)."""
     before = (await api.client.get(MOVE)).json()
     assert (before["state"], before["target"], before["directory"]) == ("idle", None, A)
     accepted = await api.client.post(MOVE, json={"directory": B})
@@ -107,7 +107,7 @@ async def test_a_move_to_where_it_lies_is_done(api: Api) -> None:
 
 @pytest.mark.parametrize("directory", ["/etc", "", "b", "../b", 1])
 async def test_no_other_directory_can_be_named(api: Api, directory: object) -> None:
-    """What is not listed is refused, and nothing is made there."""
+    """An unlisted directory is refused, and nothing is created there."""
     answer = await api.client.post(MOVE, json={"directory": directory})
     assert answer.status_code == 422
     assert (await api.client.get(MOVE)).json()["state"] == "idle"
@@ -134,7 +134,10 @@ async def test_a_partition_that_is_not_there_is_not_moved(api: Api) -> None:
 
 
 async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
-    """Asked again it is the same move; another target, and one move too many, are refused (M9)."""
+    """A repeated request is the same move.
+
+    Another target, and one move too many, are refused (M9).
+    """
     await api.create("other", segment_index_bytes=16384)
     assert (await api.client.post(MOVE, json={"directory": B})).status_code == 202
     assert disk.reached.wait(60)
@@ -153,7 +156,7 @@ async def test_one_move_at_a_time_and_one_target(api: Api, disk: Gate) -> None:
 async def test_a_restart_in_the_middle_of_a_move_serves_every_record(
     disk: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The partition is served from where it was, and the move goes on."""
+    """The partition is served from its old directory, and the move continues."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     async with served(disk) as api:
         await api.create(segment_index_bytes=16384)

@@ -23,7 +23,7 @@ async def cut(api: Api) -> Api:
 @pytest.mark.parametrize(("name", "end"), [("earliest", 2), ("latest", 5)])
 @pytest.mark.parametrize("path", [RECORDS, BATCHES])
 async def test_a_read_may_end_at_a_name(cut: Api, path: str, name: str, end: int) -> None:
-    """It is what the name stands for now, so the answer is not immutable (O5)."""
+    """The name is resolved now, so the response is not immutable (O5)."""
     query: dict[str, str | int] = {
         "offset": 2,
         "end_offset": name,
@@ -38,7 +38,7 @@ async def test_a_read_may_end_at_a_name(cut: Api, path: str, name: str, end: int
 
 
 async def test_a_fetch_may_end_at_a_name(cut: Api) -> None:
-    """Each partition has an end of its own, which may be a name."""
+    """Each partition has its own end, which may be a name."""
     wanted = {"topic": "events", "partition": 0, "end_offset": "latest"}
     answer = await cut.client.post("/v1/fetch", json={"partitions": [wanted]})
     (entry,) = answer.json()["partitions"]
@@ -47,7 +47,7 @@ async def test_a_fetch_may_end_at_a_name(cut: Api) -> None:
 
 @pytest.mark.parametrize(("name", "offset"), [("earliest", 2), ("latest", 5)])
 async def test_a_group_may_store_a_name(cut: Api, name: str, offset: int) -> None:
-    """What it stands for is stored."""
+    """The offset of the name is stored."""
     stored = await cut.client.put("/v1/groups/g/offsets/events/0", json={"offset": name})
     assert (stored.status_code, stored.json()["offset"]) == (201, offset)
 
@@ -69,7 +69,7 @@ async def test_a_log_is_cut_at_a_name(cut: Api, name: str, end: int) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, -2, "-3", "first", True, 1.5, None])
 async def test_another_word_is_no_offset(cut: Api, wrong: Any) -> None:
-    """Nor is the number that a name has inside."""
+    """Nor is the number inside a name."""
     etag = {"if-match": (await cut.client.get(OFFSETS)).headers["etag"]}
     answer = await cut.client.post(f"{LOG}/truncate", json={"to_offset": wrong}, headers=etag)
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "to_offset")

@@ -57,13 +57,16 @@ async def test_an_offset_is_looked_up_by_time(
 
 @pytest.mark.parametrize("timestamp", ["yesterday", "-1", "9223372036854775808"])
 async def test_a_time_that_is_none_is_malformed(api: Api, timestamp: str) -> None:
-    """What is neither a name nor milliseconds in 63 bits is 400."""
+    """Neither a name nor milliseconds in 63 bits is 400."""
     answer = await api.client.get(OFFSETS, params={"timestamp": timestamp})
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
 
 
 async def test_offsets_with_a_timestamp_answers_what_offset_at_does(api: Api) -> None:
-    """Clients from before getOffsetAt ask `offsets?timestamp=`; what else they ask is refused."""
+    """Clients older than getOffsetAt use `offsets?timestamp=`.
+
+    Their other parameters are refused.
+    """
     await api.append(1, 2)
     at = OFFSETS.replace("offsets", "offset-at")
     for timestamp in ("0", "earliest", "latest", "max_timestamp"):

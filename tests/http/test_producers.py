@@ -25,7 +25,7 @@ def identity(producer_id: int, sequence: int, epoch: int = 0) -> dict[str, str]:
 
 
 async def send(api: Api, count: int, headers: dict[str, str], acks: str = "all") -> None:
-    """Append so many records idempotently."""
+    """Append a number of records idempotently."""
     records = {"records": [{"value": 1}] * count}
     answer = await api.client.post(f"{RECORDS}?acks={acks}", json=records, headers=headers)
     assert answer.status_code == 201, answer.text
@@ -68,7 +68,7 @@ async def test_producers_are_listed_by_their_ids(api: Api) -> None:
 
 
 async def test_the_outcome_of_an_append_can_be_asked_for(api: Api) -> None:
-    """By any sequence of the batch; what comes next is absent, what was long ago forgotten (P2)."""
+    """By any sequence of the batch; the next ones are absent, old ones forgotten (P2)."""
     for sequence in range(0, 14, 2):
         await send(api, 2, identity(5, sequence))
     assert await outcome(api, 12) == ("committed", 12, 13)
@@ -83,7 +83,7 @@ async def test_the_outcome_of_an_append_can_be_asked_for(api: Api) -> None:
 
 
 async def test_what_is_not_on_disk_yet_is_written(api: Api) -> None:
-    """Between the append and the commit the records could still be lost, and the answer says so."""
+    """Between append and commit the records could still be lost, and the response says so."""
     batch = build_batch(
         [(0, None, b"1", ())], producer_id=5, producer_epoch=0, base_sequence=INT32_MAX
     )
@@ -106,7 +106,7 @@ async def test_an_unknown_producer_is_not_found(api: Api) -> None:
 async def test_an_unknown_outcome_names_where_to_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 504 of an append with a producer has the URL; without one there is nothing to ask.
+    """The 504 of an append with a producer has the URL; without one there is no URL.
 
     As (P3) says.
     """
@@ -146,7 +146,7 @@ async def test_a_transaction_is_committed(api: Api) -> None:
 
 
 async def test_a_transaction_is_aborted_and_the_next_one_open(api: Api) -> None:
-    """Committed readers never see its records, and the producer goes on where it was."""
+    """Committed readers never see its records, and the producer continues."""
     await begin(api)
     ended = await api.client.post(f"{LOG}/transactions", json=ending("abort"))
     assert ended.json()["action"] == "abort"
@@ -184,7 +184,7 @@ async def test_a_repeated_end_is_answered_as_the_first(tmp_path: Path, action: s
 async def test_no_end_is_found_that_is_out_of_reach(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search is bounded, and neither begins below the log start nor before a batch."""
+    """The search is bounded, and begins neither below the log start nor before a batch."""
     monkeypatch.setattr(transactions, "MAX_SOUGHT_OFFSETS", 1)
     monkeypatch.setattr(transactions, "PIECE_BYTES", 1)
     monkeypatch.setattr(transactions, "MAX_ENDED", 0)

@@ -1,4 +1,4 @@
-"""Quotas through the service: what is counted, and how it is refused."""
+"""Quotas over HTTP: what is counted, and how it is refused."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ def refused(answer: httpx.Response, seconds: int, limit: str) -> None:
 
 
 async def filled(api: Api, size_bytes: int) -> None:
-    """Append one record of so many bytes."""
+    """Append one record of this many bytes."""
     answer = await api.client.post(RECORDS, json={"records": [{"value": "x" * size_bytes}]})
     assert answer.status_code == 201, answer.text
 
@@ -66,7 +66,7 @@ async def test_bytes_that_go_out_are_counted(tmp_path: Path, lane: object) -> No
         await filled(api, 5_000)
         clock.advance(2_000)
         async with client_of(lane(api.service)) as client:  # type: ignore[operator]  # a lane
-            client.headers["accept-encoding"] = "identity"  # what is sent is what counts
+            client.headers["accept-encoding"] = "identity"  # sent bytes count
             answer = await client.get(RECORDS)
             seconds = -(-(len(answer.content) - 1_000) // 1_000)
             refused(await client.get(RECORDS), seconds, "quota_bytes_out_per_second")
@@ -76,7 +76,7 @@ async def test_bytes_that_go_out_are_counted(tmp_path: Path, lane: object) -> No
 
 
 async def test_requests_are_counted_for_each_principal(tmp_path: Path) -> None:
-    """One key's use is not another's, and a key may have a rate of its own (Z6)."""
+    """One key's use does not count for another, and a key may have its own rate (Z6)."""
     keys = {
         "one": create_key(tmp_path, "one", *ALL),
         "two": create_key(tmp_path, "two", *ALL),
@@ -108,7 +108,7 @@ async def test_without_credentials_all_clients_share_a_quota(tmp_path: Path) -> 
 
 
 async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
-    """It holds nothing, and what it asked for is not done."""
+    """It holds nothing, and its operation is not executed."""
     async with running(tmp_path, clock=ManualClock(), quota_requests_per_second=1) as api:
         await api.create()
         answer = await api.client.delete("/v1/topics/events")
@@ -119,7 +119,7 @@ async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 async def test_the_limits_tell_the_quotas(tmp_path: Path) -> None:
-    """A client can look up what it may use."""
+    """A client can look up its quotas."""
     async with running(tmp_path, quota_requests_per_second=7) as api:
         limits = (await api.client.get("/v1/limits")).json()["limits"]
         assert limits["quota_requests_per_second"] == 7
@@ -135,7 +135,7 @@ HEAD_BYTES = len(KNOWN) - len(LARGE)
 async def metered(
     directory: Path, **settings: Any
 ) -> AsyncIterator[tuple[Service, Listener, ManualClock]]:
-    """A service with quotas that are full, a topic, and the head of `KNOWN` understood."""
+    """A service with unused quotas, a topic, and the head of `KNOWN` cached."""
     clock = ManualClock()
     async with open_service(directory, clock=clock, **settings) as service:
         listener = Listener(service)
@@ -189,7 +189,7 @@ async def test_a_body_without_room_costs_nothing(tmp_path: Path, path: str) -> N
 
 @pytest.mark.parametrize("cut", [HEAD_BYTES + 1_000, len(KNOWN) - 1])
 async def test_a_body_counts_once_and_as_it_comes(tmp_path: Path, cut: int) -> None:
-    """What has come of an unfinished body is used up for others already, and no more than that."""
+    """The received part of an unfinished body counts for others at once, and no more than that."""
     async with metered(tmp_path, quota_bytes_in_per_second=100) as (_, listener, _clock):
         slow = listener.connect()
         slow.send(KNOWN[:HEAD_BYTES])

@@ -25,7 +25,7 @@ def as_text(value: object) -> str:
 
 
 async def test_a_read_starts_inside_a_batch(api: Api) -> None:
-    """`records` skips what lies before the offset, `batches` does not and says so (R3)."""
+    """`records` skips what is before the offset, `batches` does not and says so (R3)."""
     await api.append(0, 1, 2, 3)
     records = await api.client.get(RECORDS, params={"offset": 2})
     assert values(records) == [2, 3]
@@ -63,7 +63,7 @@ async def test_parameters_bound_a_read(api: Api, query: str, shown: list[int]) -
 
 
 async def test_pages_follow_their_links_to_the_end(api: Api) -> None:
-    """Following rel=next yields every record once, with the same parameters, and then nothing.
+    """Following rel=next returns every record once, with the same parameters, and then nothing.
 
     As (R4) says.
     """
@@ -124,7 +124,7 @@ async def test_what_cannot_be_made_is_not_acceptable(api: Api, accept: str, stat
 async def test_a_field_falls_back_on_its_own(
     api: Api, encoding: str, shown: list[tuple[str, str]]
 ) -> None:
-    """What cannot be shown in the preferred encoding is shown in the next, and says so (R6)."""
+    """A field that does not fit the preferred encoding uses the next, and names it (R6)."""
     stored = [b'{"a":1}', b"text", b"\xff"]
     batch = build_batch([(1, value, value, ()) for value in stored])
     await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
@@ -143,7 +143,7 @@ async def test_offsets_can_be_text(api: Api) -> None:
 
 
 async def test_an_offset_that_is_gone_is_410(api: Api) -> None:
-    """Below the log start: gone, with every mark, so that a reader knows where to go on."""
+    """Below the log start: 410 with all offsets, so that a reader knows where to continue."""
     await api.append(0, 1, 2)
     await api.client.post(
         "/v1/topics/events/partitions/0/delete-records", json={"before_offset": 2}
@@ -201,7 +201,7 @@ async def test_a_long_poll_is_woken_by_the_commit(api: Api) -> None:
 
 
 async def test_a_long_poll_that_is_cancelled_gives_its_place_back(api: Api) -> None:
-    """A server that stops cancels those who wait: nothing stays counted for them."""
+    """A stopping server cancels the waiting polls: nothing stays counted for them."""
     waiting = asyncio.create_task(
         api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
     )
@@ -216,7 +216,7 @@ async def test_a_long_poll_that_is_cancelled_gives_its_place_back(api: Api) -> N
 
 
 async def test_a_long_poll_ends_empty_at_its_time(api: Api) -> None:
-    """Nothing came: 200 without records, and the reader may ask again."""
+    """Without records: 200 and empty, and the reader may poll again."""
     answer = await api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 20})
     assert (answer.status_code, values(answer)) == (200, [])
 
@@ -239,7 +239,7 @@ async def test_a_long_poll_waits_for_enough_bytes(api: Api) -> None:
 async def test_a_commit_between_look_and_wait_is_not_missed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed right after the reader looked is found without another commit."""
+    """Records committed right after the read are found without another commit."""
     log = api.log()
     real = log.reader.read
 
@@ -335,7 +335,7 @@ async def test_another_log_under_the_same_name_is_told(api: Api) -> None:
 
 
 async def test_a_read_explains_itself(api: Api) -> None:
-    """explain=true tells the segment, the index entry and why the answer ended; 1 is true."""
+    """explain=true returns the segment, the index entry and why the response ended; 1 is true."""
     await api.append(0)
     answer = await api.client.get(BATCHES, params={"explain": "true"})
     assert "log-explain" not in (await api.client.get(f"{BATCHES}?explain=false")).headers
@@ -352,7 +352,7 @@ async def test_a_read_explains_itself(api: Api) -> None:
 async def test_a_page_says_what_kept_records_out_of_it(
     api: Api, bound: dict[str, int], reason: str
 ) -> None:
-    """Inside a batch it is the page that ends, not the log."""
+    """Inside a batch the reason is the page, not the log."""
     await api.append(0, 1)
     answer = await api.client.get(RECORDS, params={"offset": 0, "explain": "1", **bound})
     assert answer.headers["log-explain"].endswith(f"ended_by={reason}")
@@ -374,7 +374,7 @@ async def test_a_page_names_the_limit_of_the_service(
 
 
 async def test_large_reads_come_in_pieces_and_whole(api: Api) -> None:
-    """What is rendered by a worker and sent in pieces is the same answer."""
+    """A response that a worker renders and that is sent in pieces is the same."""
     await api.append(*["x" * 1000] * 500)
     assert len(values(await api.client.get(RECORDS))) == 500
     assert len((await api.client.get(BATCHES)).content) > 500_000

@@ -18,7 +18,7 @@ VOID = {"meta", "br"}
 
 
 class Page(HTMLParser):
-    """What a browser would find in the page."""
+    """The elements of the page that a browser would find."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ async def test_truncation_cuts_where_the_client_saw_the_end(api: Api) -> None:
 
 
 async def test_truncation_needs_the_present_end(api: Api) -> None:
-    """Without a condition 428, with one that has passed 412 with the tag there is; nothing cut.
+    """Without a condition 428, with an outdated one 412 with the present tag; nothing cut.
 
     As (M7) says.
     """
@@ -97,7 +97,7 @@ async def test_a_log_whose_start_is_amid_a_batch_is_not_made_to_start_below(api:
 
 
 async def test_a_batch_that_compaction_emptied_can_be_cut_anywhere(api: Api) -> None:
-    """It has no record to keep: what is left of it says how far its producer had come."""
+    """It has no records: its header keeps the producer's last sequence."""
     await api.client.put("/v1/topics/kept", json={"config": {"cleanup.policy": "compact"}})
     log = api.log("kept")
     for producer_id in (7, 8):
@@ -164,6 +164,6 @@ async def test_compaction_on_demand_keeps_the_last_of_each_key(api: Api) -> None
 
 
 async def test_a_log_that_is_not_compacted_is_left_alone(api: Api) -> None:
-    """422 names the policy; it is the topic's to say that old values may go (M8)."""
+    """422 names the policy; only the topic's policy allows old values to be removed (M8)."""
     refused = await api.client.post(f"{LOG}/compact")
     assert (refused.status_code, refused.json()["code"]) == (422, "policy_violation")

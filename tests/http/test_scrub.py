@@ -11,7 +11,10 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_report_names_what_a_search_found(tmp_path: Path) -> None:
-    """Before the first search it says so; then topic, partition, file, position and offset."""
+    """Before the first scrub it is empty.
+
+    Then it has topic, partition, file, position and offset.
+    """
     async with running(tmp_path, scrub_interval_ms=86_400_000) as api:
         await api.create()
         await api.append(1, 2)

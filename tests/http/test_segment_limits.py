@@ -1,7 +1,7 @@
-"""How small segments may be made, and how many a partition may have: rule T9.
+"""How small segments may be, and how many a partition may have: rule T9.
 
-A topic with segments of 100 bytes took all file descriptors of the service, which did not start
-again.
+A topic with segments of 100 bytes used up all file descriptors of the service, which then could not
+start.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ async def put(api: Api, name: str, config: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("config", SMALL)
 async def test_a_topic_may_not_have_tiny_segments(tmp_path: Path, config: dict[str, Any]) -> None:
-    """Neither by their bytes nor by indexes that are full before: 422 names the limit (T9)."""
+    """Neither by their bytes nor by indexes that are full earlier: 422 names the limit (T9)."""
     async with running(tmp_path, min_segment_bytes=MIB) as api:
         assert (await put(api, "large", {"segment.bytes": MIB})).status_code == 201
         refused = await put(api, "small", config)
@@ -43,7 +43,7 @@ async def test_a_topic_may_not_have_tiny_segments(tmp_path: Path, config: dict[s
 
 
 async def test_a_topic_with_tiny_segments_can_still_be_changed(tmp_path: Path) -> None:
-    """It was made when the limit was lower: what is not changed is not judged again."""
+    """It was created with a lower limit: unchanged values are not checked again."""
     async with running(tmp_path, min_segment_bytes=14) as api:
         assert (await put(api, "small", {"segment.bytes": "100"})).status_code == 201
     async with running(tmp_path, min_segment_bytes=MIB) as api:
@@ -56,7 +56,10 @@ async def test_a_topic_with_tiny_segments_can_still_be_changed(tmp_path: Path) -
 
 
 async def test_a_partition_takes_no_append_beyond_its_segments(tmp_path: Path) -> None:
-    """503 names the limit; others are not held up, and it goes on when old segments are gone."""
+    """503 names the limit.
+
+    Other partitions continue, and so does this one when old segments are gone.
+    """
     async with running(tmp_path, max_segments_per_partition=3) as api:
         await api.create(segment_bytes=100, retention_ms=-1)
         await api.create("other")

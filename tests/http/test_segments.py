@@ -57,7 +57,7 @@ async def test_a_file_is_downloaded_as_it_lies_on_disk(tmp_path: Path) -> None:
 
 
 async def test_the_listing_leads_to_every_file(api: Api) -> None:
-    """Following the links of the list and nothing else copies a log (D2, M5)."""
+    """The links of the list alone are enough to copy a log (D2, M5)."""
     await fill(api)
     segments = (await api.client.get(f"{LOG}/segments")).json()["segments"]
     bases = [segment["base_offset"] for segment in segments]
@@ -95,7 +95,7 @@ async def test_what_is_not_there_is_not_found(api: Api, path: str, status: int) 
 
 
 async def test_a_download_ends_at_the_high_watermark(tmp_path: Path) -> None:
-    """What is appended and not flushed is in no download; after the flush it is (D1)."""
+    """Appended, unflushed records are not in a download; after the flush they are (D1)."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
         await fill(api, roll=False)
@@ -137,7 +137,7 @@ async def test_a_range_is_that_part(tmp_path: Path, wanted: str, first: int, las
     "wanted", ["bytes=0-1,5-6", "bytes=5-4", "bytes=-", "lines=1-2", "bytes=a-b", "bytes"]
 )
 async def test_what_is_no_single_range_gets_all(api: Api, wanted: str) -> None:
-    """Several ranges, other units and what cannot be read are as if not asked for (D4)."""
+    """Several ranges, other units and malformed ones are ignored (D4)."""
     await fill(api)
     answer = await api.client.get(FIRST, headers={"range": wanted})
     assert answer.status_code == 200
@@ -146,7 +146,7 @@ async def test_what_is_no_single_range_gets_all(api: Api, wanted: str) -> None:
 
 @pytest.mark.parametrize("wanted", ["bytes=99999999-", "bytes=-0", "bytes=99999999-999999999"])
 async def test_a_range_behind_the_end_is_416(api: Api, wanted: str) -> None:
-    """It tells the true size, so that a client can ask again (D4)."""
+    """It has the true size, so that a client can ask again (D4)."""
     await fill(api)
     size = len((await api.client.get(FIRST)).content)
     answer = await api.client.get(FIRST, headers={"range": wanted})
@@ -229,7 +229,7 @@ async def test_truncation_changes_the_tag(api: Api) -> None:
 
 
 async def test_a_head_is_a_download_without_its_body(api: Api) -> None:
-    """All headers of the whole file, whatever part is asked for, and no bytes (D6)."""
+    """All headers of the whole file, for any range, and no bytes (D6)."""
     await fill(api)
     got = await api.client.get(FIRST)
     asked = await api.client.head(FIRST, headers={"range": "bytes=0-1"})
@@ -238,7 +238,7 @@ async def test_a_head_is_a_download_without_its_body(api: Api) -> None:
 
 
 async def test_damage_is_never_downloaded(tmp_path: Path) -> None:
-    """Damage where the part begins is 500 with its place; what is intact is sent (D7)."""
+    """Damage at the start of the range is 500 with its place; intact data is sent (D7)."""
     async with running(tmp_path) as api:
         await api.create()
         await fill(api)
@@ -257,7 +257,7 @@ async def test_damage_is_never_downloaded(tmp_path: Path) -> None:
 
 
 async def test_damage_behind_the_start_breaks_the_connection(tmp_path: Path) -> None:
-    """The client gets what is intact and learns that it is not all (D7)."""
+    """The client gets the intact part and learns that it is incomplete (D7)."""
     async with running(tmp_path) as api:
         await api.create()
         await fill(api)
@@ -279,7 +279,10 @@ async def test_damage_behind_the_start_breaks_the_connection(tmp_path: Path) -> 
 
 
 async def test_a_download_holds_one_piece_at_a_time(tmp_path: Path) -> None:
-    """However long the file, what is held is a chunk; and nothing once the client has gone (D7)."""
+    """For any file length only a chunk is held.
+
+    And nothing once the client has disconnected (D7).
+    """
     async with (
         open_service(tmp_path, download_chunk_bytes=2000) as service,
         client_of(fast(service)) as client,

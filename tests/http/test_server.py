@@ -60,7 +60,7 @@ WAITS_MS = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 33)
 
 
 def test_a_wait_ends_at_its_time_though_timers_are_rounded(served: Served) -> None:
-    """Here, where clock and timers count whole milliseconds, none goes on until the next commit."""
+    """Clock and timers of whole milliseconds must not prolong a wait until the next commit."""
     log = {"topic": "events", "partition": 0, "offset": "latest"}
     with httpx.Client(base_url=served.url, timeout=60) as client:
         for wait_ms in WAITS_MS * 2:
@@ -74,7 +74,7 @@ def test_a_wait_ends_at_its_time_though_timers_are_rounded(served: Served) -> No
 
 
 def test_stopping_answers_those_who_wait(served: Served) -> None:
-    """A long poll is answered when the server is asked to stop, not when its time is over."""
+    """A long poll gets its response when the server is asked to stop, not at its timeout."""
     answers: list[int] = []
 
     def poll() -> None:
@@ -108,7 +108,7 @@ def exchange(url: str, request: bytes) -> bytes:
 
 
 def problem_of(answer: bytes) -> dict[str, object]:
-    """The problem document of a raw answer, whose head must say the same."""
+    """The problem document of a raw response, whose head must agree."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in head

@@ -1,4 +1,4 @@
-"""What the service says of itself and of its configuration: protocol rules H7 and H8."""
+"""The service's description of itself and its configuration: protocol rules H7 and H8."""
 
 import re
 from pathlib import Path

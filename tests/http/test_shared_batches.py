@@ -52,7 +52,7 @@ async def test_each_client_finds_its_records_where_it_was_told(service: Service,
 async def test_only_whom_nobody_followed_may_go_on_under_its_own_condition(
     service: Service,
 ) -> None:
-    """Of those who shared a batch the last has the ETag of the log end; the others are refused."""
+    """Of those who shared a batch only the last has the ETag of the log end; the others get 412."""
     connections = await clients_of(service)
     for client, connection in enumerate(connections):
         connection.send(request("POST", RECORDS, b'{"records":[{"value":%d}]}' % client))

@@ -55,7 +55,7 @@ def values(answer: httpx.Response) -> list[Any]:
 
 
 def test_what_is_immutable_is_answered_by_the_cache(cache: httpx.Client) -> None:
-    """A second reader gets the same bytes and tag, and the service is not asked (C4)."""
+    """A second reader gets the same bytes and tag without a request to the service (C4)."""
     append(cache, 1)
     page = append(cache, *range(500))
     append(cache, 2)
@@ -80,7 +80,7 @@ def test_a_part_of_kept_batches_is_answered_by_the_cache(cache: httpx.Client) ->
 
 
 def test_private_pages_are_not_kept(tmp_path: Path) -> None:
-    """Unless the operator says `public`, every reader is answered by the service."""
+    """Unless the operator sets `public`, the service responds to every reader."""
     with serving(tmp_path, allowed_hosts=[NAME]) as served, cached(served.url) as client:
         client.put("/v1/topics/events", json={}).raise_for_status()
         page = append(client, 1)
@@ -111,7 +111,7 @@ def test_readers_who_wait_do_not_wait_for_each_other(cache: httpx.Client) -> Non
 
 
 def test_a_log_that_was_made_again_is_not_hidden(cache: httpx.Client) -> None:
-    """The old log's pages stay under its own log_id; whatever else is asked for tells."""
+    """The old log's pages stay under its own log_id; all other URLs show the new log."""
     old_page = append(cache, "old", "old")
     assert values(get(cache, old_page)[1]) == ["old", "old"]
     next_page = get(cache, f"{old_page}&max_records=1")[1].links["next"]["url"]
@@ -169,7 +169,7 @@ def test_each_reader_gets_what_it_accepts(cache: httpx.Client) -> None:
 
 
 def test_files_of_segments_are_asked_for_again(cache: httpx.Client) -> None:
-    """What compaction replaced under its name is not answered from before it, nor taken for it."""
+    """A file that compaction replaced under its name is not served from the cache."""
     cache.put("/v1/topics/kept", json={"config": {"cleanup.policy": "compact"}})
     log = "/v1/topics/kept/partitions/0"
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""One client asks for all there is of something: the others still get theirs."""
+"""One client tries to use up a resource: the others still get their share."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ LIMITS: dict[str, Any] = {
 
 
 class Clients:
-    """Clients of one service, each with a key or an address of its own."""
+    """Clients of one service, each with its own key or address."""
 
     def __init__(self, service: Service, keys: list[str], *, is_hot: bool) -> None:
         self._service = service
@@ -53,7 +53,7 @@ class Clients:
         return connection
 
     async def refusal_of(self, number: int, asked: bytes) -> bytes:
-        """Return what a request is refused with, nothing once it holds what it asked for."""
+        """Return the error of a request, nothing once it has what it asked for."""
         admission = self._service.admission
         before = (admission.body_bytes, admission.waiting_readers, admission.tails)
         connection = self.send(number, asked)
@@ -70,7 +70,7 @@ class Clients:
 async def test_one_client_cannot_take_all(
     tmp_path: Path, *, attack: bytes, is_keyed: bool, is_hot: bool
 ) -> None:
-    """It gets half, the rest is 503, and another key or address is served as if it were alone."""
+    """It gets half, the rest is 503, and another key or address is served normally."""
     names = ("greedy", "greedy too", "other") if is_keyed else ()
     keys = [create_key(tmp_path, name.replace(" ", "-"), *ALL) for name in names]
     async with open_service(tmp_path, **LIMITS) as service:

@@ -36,9 +36,9 @@ def tailing(process: Process) -> socket.socket:
 
 
 def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
-    """On SIGTERM polls are answered, tails get their last event, appends under way are written.
+    """On SIGTERM polls get a response, tails their last event, running appends are written.
 
-    /readyz says `draining` to who still can ask, and the exit code is 0 (H4).
+    /readyz says `draining` to open connections, and the exit code is 0 (H4).
     """
     with serving_process(tmp_path) as process:
         httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()

@@ -169,7 +169,7 @@ async def test_what_cannot_be_planned_is_told(
 
 
 async def test_a_plan_has_a_limit_however_it_is_asked_for(tmp_path: Path) -> None:
-    """413 names `max_splits`, which the limits tell, before more is made (B4)."""
+    """413 names `max_splits`, which `/v1/limits` has, before more are built (B4)."""
     async with running(tmp_path, max_splits=5) as api:
         await api.create()
         for _ in range(7):

@@ -22,7 +22,7 @@ MARKED = APPEND.replace(b"?acks=1", b"?acks=0")
 
 @pytest.fixture
 async def service(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Service]:
-    """An open service that knows the head of `APPEND`, and soon gives up bodies that stall."""
+    """An open service that has cached the head of `APPEND`, with short body timeouts."""
     async with open_service(tmp_path, body_stall_timeout_ms=50) as service:
         connection = Listener(service).connect()
         for asked in (

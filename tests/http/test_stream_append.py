@@ -98,7 +98,7 @@ async def test_what_is_about_one_append_is_refused(api: Api, header: str) -> Non
 
 
 async def test_only_ndjson_can_be_cut_into_parts(api: Api) -> None:
-    """Another type, or none, is 415; `stream=false` is the append that is known."""
+    """Another type, or none, is 415; `stream=false` is the ordinary append."""
     for headers in ({"content-type": "application/json"}, {}):
         answer = await api.client.post(STREAM, content=lines(1), headers=headers)
         assert (answer.status_code, answer.json()["accepted"]) == (415, list(NDJSON.values()))
@@ -163,7 +163,7 @@ async def test_parts_suit_the_topic(api: Api) -> None:
 
 
 async def test_a_part_of_too_many_records_is_told(tmp_path: Path) -> None:
-    """An operator who allows fewer records than fit into a part gets what the limit says."""
+    """If fewer records are allowed than fit into a part, the error names the limit."""
     async with running(tmp_path, max_records_per_request=10) as api:
         await api.create()
         answer = await send(api, lines(11))
@@ -173,7 +173,7 @@ async def test_a_part_of_too_many_records_is_told(tmp_path: Path) -> None:
 
 
 async def test_lines_do_not_wait_for_a_part_to_be_full(tmp_path: Path) -> None:
-    """What came is committed soon, while the body is still open; what is half a line waits."""
+    """Received lines are committed soon, while the body is still open; half a line waits."""
     async with running(tmp_path, stream_linger_ms=1) as api:
         await api.create()
         seen = asyncio.Event()
@@ -208,7 +208,7 @@ async def test_a_trickle_is_committed_though_something_always_comes(tmp_path: Pa
 
 
 async def test_a_body_that_stops_coming_is_given_up(tmp_path: Path) -> None:
-    """408 after the idle time, with what is committed; a body may take any time otherwise."""
+    """408 after the idle timeout, with what is committed; otherwise a body may take any time."""
     async with running(tmp_path, stream_idle_timeout_ms=20, stream_linger_ms=1) as api:
         await api.create()
 
@@ -279,7 +279,7 @@ async def test_a_wrong_line_is_told_though_nothing_follows_it(tmp_path: Path) ->
 
 
 async def test_draining_ends_a_stream_with_what_is_committed(tmp_path: Path) -> None:
-    """A body that would go on for ever does not keep the service from stopping."""
+    """An endless body does not keep the service from stopping."""
     async with running(tmp_path, stream_linger_ms=1) as api:
         await api.create()
 
@@ -296,7 +296,7 @@ async def test_draining_ends_a_stream_with_what_is_committed(tmp_path: Path) -> 
 
 
 async def gone_after(api: Api, *chunks: bytes) -> list[dict[str, Any]]:
-    """What is sent to a client that hangs up after these pieces of its body."""
+    """The bytes sent to a client that disconnects after these pieces of its body."""
     messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     messages.append({"type": "http.disconnect"})
     sent: list[dict[str, Any]] = []
@@ -330,7 +330,10 @@ async def test_what_was_committed_stays_when_the_client_goes(api: Api) -> None:
 
 
 async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many parts wait for the disk; no more is taken, and then it goes on (S6)."""
+    """A limited number of parts waits for the disk.
+
+    Then nothing is received, and later it continues (S6).
+    """
     log, goes_on = api.log(), threading.Event()
     real = log.durability.commit
 
@@ -359,7 +362,7 @@ async def test_a_slow_disk_slows_the_client_down(api: Api, monkeypatch: pytest.M
 
 
 async def test_memory_does_not_grow_with_the_body(tmp_path: Path) -> None:
-    """Thirty times what a request may have goes through a few parts' worth of memory."""
+    """A body of thirty times the request limit only uses the memory of a few parts."""
     part_bytes = 256 * 1024
     limits = {"max_stream_part_bytes": part_bytes, "max_request_bytes": 1_000_000}
     async with running(tmp_path, **limits) as api:
@@ -382,7 +385,7 @@ async def test_memory_does_not_grow_with_the_body(tmp_path: Path) -> None:
 async def test_a_disk_that_fails_is_told_with_what_is_safe(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts that are not confirmed do not count as committed, and may be there or not."""
+    """Unconfirmed parts do not count as committed, and may be written or not."""
     log = api.log()
     real = log.durability.commit
 
@@ -393,7 +396,7 @@ async def test_a_disk_that_fails_is_told_with_what_is_safe(
 
     monkeypatch.setattr(log.durability, "commit", failing)
     sending = asyncio.create_task(send(api, pieces(lines(1_000))))
-    while not sending.done():  # the flusher tells of its failure once, perhaps before anyone waits
+    while not sending.done():  # the flusher reports once, perhaps before any wait
         if end_of(api) > 300:
             api.local.commits.abandon([log], StorageOffline("the disk failed"))
         await checkpoint()

@@ -18,7 +18,7 @@ SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18\x01\x00\x00\x00x"
 UNENDING_FRAME = b"\x28\xb5\x2f\xfd\x00\x00" + (100_000 << 3).to_bytes(3, "little")
 """A frame of zstd whose first block claims more than comes."""
 WIDE_FRAME = b"\x28\xb5\x2f\xfd\x00\x69\x01\x00\x00"
-"""An empty frame of zstd that says it needs a window of 9 MiB."""
+"""An empty zstd frame that declares a window of 9 MiB."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_compressed_bodies_are_decoded_while_they_arrive(
 async def test_a_body_that_cannot_be_decoded_is_explained(
     api: Api, encoding: str, body: bytes, status: int, code: str
 ) -> None:
-    """415 lists the encodings; 400 tells damage, and what cannot be decoded in bounds (S5, A11)."""
+    """415 lists the encodings; 400 names damage, or a limit of decoding (S5, A11)."""
     headers = NDJSON | {"content-encoding": encoding}
     for answer in (
         await send(api, pieces(body), content_encoding=encoding),

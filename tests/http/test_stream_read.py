@@ -44,7 +44,7 @@ IN_PARTS = "max_bytes=1"
 """A batch a part."""
 
 OnPiece = Callable[[int], Awaitable[None]]
-"""What is done when the body's piece with this number is sent."""
+"""The action when the body's piece with this number is sent."""
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def offsets_in(kind: str, body: bytes) -> list[int]:
 @pytest.mark.parametrize("way", [fast, slow])
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_stream_has_all_records_in_one_body(log: Api, way: Any, kind: str) -> None:
-    """Made of many parts, it is what one large page would be; both ways in agree (V1)."""
+    """Its many parts have the content of one large page; both ways in agree (V1)."""
     async with client_of(way(log.service)) as client:
         client.headers["accept-encoding"] = "identity"
         page = await client.get(f"{RECORDS}?format={kind}&end_offset=latest")
@@ -157,7 +157,7 @@ async def test_a_stream_of_batches_is_what_is_stored(log: Api, way: Any) -> None
 async def test_a_stream_ends_at_its_end(
     log: Api, query: str, expected: range, next_offset: int
 ) -> None:
-    """At `end_offset`, or where what is visible ends; without records it is valid too (V2)."""
+    """At `end_offset`, or at the end of what is visible; without records it is valid too (V2)."""
     answer = await log.client.get(f"{STREAM}&{IN_PARTS}&{query}")
     page = answer.json()
     assert [int(record["offset"]) for record in page["records"]] == list(expected)
@@ -173,7 +173,10 @@ async def test_a_stream_ends_at_its_end(
 
 
 async def test_the_end_is_fixed_when_the_stream_begins(log: Api) -> None:
-    """A writer that is faster than the reader does not make it endless; Link goes on there (V2)."""
+    """A writer that is faster than the reader does not make it endless.
+
+    Link continues there (V2).
+    """
 
     async def append(_: int) -> None:
         await log.append("late")
@@ -188,7 +191,7 @@ async def test_the_end_is_fixed_when_the_stream_begins(log: Api) -> None:
 
 
 async def test_only_what_is_on_disk_is_streamed(tmp_path: Path) -> None:
-    """What is appended and not flushed is not there (V2)."""
+    """Appended, unflushed records are not in it (V2)."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
         await api.append(1, 2)
@@ -224,7 +227,7 @@ async def test_what_is_wrong_at_the_beginning_has_a_status(
 
 
 async def test_a_stream_needs_chunks(tmp_path: Path) -> None:
-    """An HTTP/1.0 client could not tell a part from the whole: 400 (V3)."""
+    """An HTTP/1.0 client could not detect an incomplete body: 400 (V3)."""
 
     def ask() -> bytes:
         with serving(tmp_path) as served:
@@ -277,7 +280,7 @@ async def test_a_log_that_is_replaced_ends_its_streams(
 
 @pytest.mark.parametrize("path", [f"{STREAM}&format=ndjson", STREAM, f"{BATCHES}?stream=true"])
 async def test_damage_after_the_start_breaks_the_connection(tmp_path: Path, path: str) -> None:
-    """The client gets what is intact, and its library reports that the body is incomplete (V4)."""
+    """The client gets the intact part, and its library reports that the body is incomplete (V4)."""
     async with running(tmp_path) as api:
         await api.create(retention_ms="-1")
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Tails by server-sent events, how they begin and go on: protocol rules W1 to W3 and W6."""
+"""Tails with server-sent events, their start and continuation: protocol rules W1 to W3 and W6."""
 
 import asyncio
 import re
@@ -94,7 +94,7 @@ async def test_an_idle_tail_says_that_it_lives(tmp_path: Path) -> None:
 
 
 async def test_line_breaks_inside_json_do_not_break_events(api: Api) -> None:
-    """Whatever whitespace was stored between tokens, the data stays one line."""
+    """Whatever whitespace was stored between tokens, the data is one line."""
     body = b'{"records":[{"value":[1,\r\n2,\n\n\n3]},{"value":"a\\nb"}]}'
     headers = {"content-type": "application/json"}
     await api.client.post(f"{PARTITION}/records", content=body, headers=headers)
@@ -104,7 +104,7 @@ async def test_line_breaks_inside_json_do_not_break_events(api: Api) -> None:
 
 
 async def test_large_data_comes_in_events_of_bounded_size(tmp_path: Path) -> None:
-    """max_bytes bounds what is read for an event, max_tail_event_bytes what is shown in it."""
+    """max_bytes bounds the read of an event, max_tail_event_bytes its data."""
     async with running(tmp_path, max_tail_event_bytes=1_000, inline_read_bytes=100) as api:
         await api.create()
         await api.append(*("x" * 300 for _ in range(20)))
@@ -120,7 +120,7 @@ async def test_large_data_comes_in_events_of_bounded_size(tmp_path: Path) -> Non
 
 
 async def test_tails_at_one_place_share_one_read(api: Api) -> None:
-    """However many follow a partition, a commit is read once for all who want it shown so."""
+    """However many follow a partition, a commit is read once for all with the same format."""
     async with (
         tailing(api, "offset=0") as one,
         tailing(api) as two,
@@ -136,7 +136,7 @@ async def test_tails_at_one_place_share_one_read(api: Api) -> None:
 
 
 def counted_reads(api: Api) -> list[object]:
-    """What is read of the log from now on."""
+    """The reads of the log from now on."""
     reads: list[object] = []
     log = api.log()
     real = log.reader.read
@@ -269,7 +269,7 @@ async def test_a_client_that_goes_leaves_nothing_behind(api: Api) -> None:
 
 
 async def test_tails_and_polls_are_counted(api: Api) -> None:
-    """The gauges tell who waits."""
+    """The gauges show the waiting clients."""
     poll = asyncio.create_task(api.client.get(f"{PARTITION}/records?max_wait_ms=60000"))
     async with tailing(api):
         await quiet(api, 2)

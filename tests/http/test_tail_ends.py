@@ -99,7 +99,7 @@ async def test_a_truncated_log_ends_its_tails(api: Api) -> None:
 
 
 async def test_a_topic_made_anew_is_another_log(api: Api) -> None:
-    """A client that took nothing meanwhile does not go on in the new one."""
+    """A client that received nothing meanwhile does not continue in the new one."""
     await api.append(0)
     async with tailing(api, stalls_after=1) as tail:
         await api.client.delete(TOPIC)
@@ -148,7 +148,7 @@ async def test_a_log_start_that_passes_a_tail_ends_it(api: Api, where: str) -> N
 
 
 async def blocked_too_long(api: Api) -> None:
-    """Return when a client is known as slow."""
+    """Return when a client counts as slow."""
     async with asyncio.timeout(60):
         while api.service.slow_clients.slow == 0:
             await checkpoint()
@@ -175,7 +175,7 @@ async def test_a_client_that_takes_nothing_for_too_long_is_closed(tmp_path: Path
 
 
 async def test_a_client_that_takes_nothing_at_all_is_cut_off(tmp_path: Path) -> None:
-    """What it holds is given back, though it stays connected and reads nothing."""
+    """Its memory is freed, though it stays connected and reads nothing."""
     async with running(tmp_path, tail_stall_timeout_ms=50) as api:
         await api.create()
         await api.append(0)
@@ -190,7 +190,7 @@ async def test_a_client_that_takes_nothing_at_all_is_cut_off(tmp_path: Path) -> 
 async def test_draining_does_not_wait_for_a_client_that_takes_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the service stops, such a client has no thirty seconds."""
+    """When the service stops, such a client does not get its thirty seconds."""
     monkeypatch.setattr(slow_clients, "HURRY_SECONDS", 0.05)
     await api.append(0)
     async with tailing(api, stalls_after=1) as tail:
@@ -250,7 +250,7 @@ async def test_memory_that_is_full_ends_a_tail(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_stalled", [False, True], ids=["waiting", "stalled"])
 async def test_a_tail_is_ended_when_its_key_is_revoked(tmp_path: Path, *, is_stalled: bool) -> None:
-    """One that waits for a commit tells why; one that waits for its client is cut off."""
+    """One that waits for a commit sends the reason; one that waits for its client is cut off."""
     create_key(tmp_path, "root", "admin:*")
     leaked = bearer(create_key(tmp_path, "leaked", "read:*", "append:*", "admin:*"))
     async with running(tmp_path, tail_heartbeat_ms=600_000) as api:

@@ -47,7 +47,7 @@ async def tails_of(service: Service, count: int = 1) -> list[Connection]:
 
 
 def commit(service: Service, *values: bytes) -> None:
-    """Append a batch that is on disk when this returns, and tell its readers."""
+    """Append a batch that is on disk on return, and notify its readers."""
     log = log_of(service)
     log.append(build_batch([(1, None, value, ()) for value in values]))
     log.durability.commit()

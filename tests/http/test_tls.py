@@ -31,7 +31,7 @@ TOPIC = "/v1/topics/events"
 
 
 def context_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext:
-    """What a client trusts, and what it shows."""
+    """The CA that a client trusts, and its certificate."""
     context = ssl.create_default_context(cafile=str(authority.path))
     if pair is not None:
         context.load_cert_chain(pair.cert, pair.key)
@@ -39,7 +39,7 @@ def context_of(authority: Authority, pair: Pair | None = None) -> ssl.SSLContext
 
 
 def test_a_certificate_opens_what_its_subject_may(tmp_path: Path) -> None:
-    """A client with a certificate is its subject; without one, or with a key, it is not asked."""
+    """A client with a certificate is its subject; without one, or with a key, it is optional."""
     authority = Authority(tmp_path)
     server, spark, other = (authority.vouch(name, "acme") for name in ("server", "spark", "other"))
     key = create_key(tmp_path / "data", "root", *ALL)
@@ -144,7 +144,7 @@ def test_no_lane_lets_anybody_in_without_credentials(
     with serving(tmp_path, access_log=True) as served:
         client = httpx.Client(base_url=served.url, headers=bearer(key))
         client.put(TOPIC, json={}).raise_for_status()
-        for _ in range(2):  # from the second on the path is known, and hot
+        for _ in range(2):  # from the second on the path is cached, and hot
             client.post(RECORDS, json={"records": [{"value": 1}]}).raise_for_status()
         for path, more in (
             (RECORDS, ()),  # below ASGI
@@ -202,7 +202,7 @@ def in_der(pair: Pair) -> bytes:
 def test_a_renewed_certificate_counts_without_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """New connections are shown it; one that is open goes on; half a renewal changes nothing."""
+    """New connections get it; open ones continue; half a renewal changes nothing."""
     authority = Authority(tmp_path)
     server, renewed = authority.vouch("server"), authority.vouch("renewed")
     first, second = in_der(server), in_der(renewed)

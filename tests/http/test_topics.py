@@ -26,7 +26,7 @@ async def test_a_new_topic_is_created_and_the_same_again_is_verified(api: Api) -
 
 @pytest.mark.parametrize("other", [{"partitions": 2}, {"config": {"retention.ms": 1}}])
 async def test_a_topic_that_differs_is_a_conflict(api: Api, other: dict[str, object]) -> None:
-    """PUT with other partitions or another configuration is 409 and says what there is."""
+    """PUT with other partitions or another configuration is 409 with the existing values."""
     answer = await api.client.put("/v1/topics/events", json=other)
     assert answer.status_code == 409
     problem = answer.json()
@@ -58,7 +58,7 @@ async def test_create_only_refuses_a_topic_that_exists(api: Api) -> None:
 async def test_a_wrong_topic_is_refused(
     api: Api, body: dict[str, object], status: int, code: str
 ) -> None:
-    """What a topic cannot be is 422, and no topic is made."""
+    """An impossible topic is 422, and no topic is created."""
     answer = await api.client.put("/v1/topics/wrong", json=body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert (await api.client.get("/v1/topics/wrong")).status_code == 404
@@ -73,7 +73,7 @@ async def test_a_body_that_is_not_json_is_malformed(api: Api) -> None:
 
 
 async def test_a_topic_is_described(api: Api) -> None:
-    """GET tells id, partitions and the configuration in force (T2)."""
+    """GET returns id, partitions and the effective configuration (T2)."""
     topic = (await api.client.get("/v1/topics/events")).json()
     assert (topic["topic"], topic["partitions"], topic["adopted"]) == ("events", 1, False)
     assert len(topic["topic_id"]) == 22
@@ -109,10 +109,7 @@ async def test_a_deleted_topic_is_gone_and_can_be_made_again(api: Api) -> None:
 
 
 async def test_topics_are_listed_page_by_page(api: Api) -> None:
-    """Pages go on where the last one ended, in the order of names, internal topics left out.
-
-    As (T6) says.
-    """
+    """Pages continue where the last one ended, by name, without internal topics. As (T6) says."""
     for name in ("a1", "a2", "a3"):
         await api.create(name)
     listed = await api.client.get("/v1/topics", params={"prefix": "a", "page_size": 2})
@@ -131,7 +128,7 @@ async def test_a_made_up_page_token_is_malformed(api: Api) -> None:
 
 
 async def test_partitions_are_described(api: Api) -> None:
-    """Each partition tells its marks, bytes, segments, epoch and producers."""
+    """Each partition has its offsets, bytes, segments, epoch and producers."""
     await api.append(1, 2)
     partition = (await api.client.get("/v1/topics/events/partitions/0")).json()
     listed = (await api.client.get("/v1/topics/events/partitions")).json()
@@ -191,9 +188,9 @@ def open_files() -> int:
 async def test_partitions_that_rest_are_reckoned_with(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a start each has one file open and may come to need five: no more are made than that.
+    """After a start each has one file open and may come to need five: creation is limited by that.
 
-    A start that finds more than may be opened says so, and serves them.
+    A start that finds more than may be opened logs a warning, and serves them.
     """
     async with running(tmp_path) as api:
         await api.client.put("/v1/topics/many", json={"partitions": 300})

@@ -1,4 +1,4 @@
-"""A proxy that compresses answers marks their ETags as weak: they mean what the strong ones do."""
+"""A proxy that compresses responses makes their ETags weak: they count as the strong ones."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ async def test_every_change_takes_the_tag_that_a_proxy_made_weak(api: Api) -> No
 
 @pytest.mark.parametrize("path", [TOPIC, CURSOR])
 async def test_what_the_client_has_is_known_by_its_weak_tag(api: Api, path: str) -> None:
-    """A GET behind the proxy is 304, with the strong tag (C5)."""
+    """A GET through the proxy is 304, with the strong tag (C5)."""
     await api.client.put(CURSOR, json={"offset": 0})
     etag = (await api.client.get(path)).headers["etag"]
     answer = await api.client.get(path, headers={"if-none-match": f"W/{etag}"})

@@ -1,6 +1,6 @@
 """Faults that this engine once had, as changes of its text: the tester has to find each of them.
 
-A change is made in a copy of the engine, whose folder a process of its own imports instead.
+A change is made in a copy of the engine, which a separate process imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Fault:
-    """What was wrong, how to have it again, and works among which it shows."""
+    """A fault, the change that restores it, and works that expose it."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -125,7 +125,7 @@ def put_back(fault: Fault, folder: Path) -> None:
 
 
 def play(folder: Path, *arguments: str) -> str:
-    """Return what the tester says of the engine in the folder."""
+    """Return the tester's result for the engine in the folder."""
     played = subprocess.run(
         [sys.executable, "-m", "tests.interleavings", *arguments],
         cwd=folder,  # where Python looks first

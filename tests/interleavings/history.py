@@ -17,7 +17,7 @@ from tests.support.log_model import Content, LogModel
 
 @dataclass
 class History:
-    """What was done to the log, and what it looked like meanwhile."""
+    """The changes of a log, and its states in between."""
 
     scene: Scene
     appended: list[tuple[bytes, bool | None]] = field(default_factory=list)
@@ -28,12 +28,12 @@ class History:
     """The greatest offset below which records were deleted."""
     appends_under_way: int = 0
     is_cutting: bool = False
-    """Whether the truncation is under way."""
+    """Whether the truncation is running."""
     moved: bool = False
     changes_start: bool = False
     """Whether something may raise the log start, or lower it."""
     producers: set[int] = field(default_factory=set)
-    """Those that append in this schedule."""
+    """The works that append in this schedule."""
     awaited: int = 0
     """Up to where clients wait for the committer."""
     is_closing: bool = False
@@ -62,7 +62,7 @@ class History:
     # -- the end -----------------------------------------------------------------------------
 
     def conclude(self) -> None:
-        """Make the models, the last of which is what the log has to be now."""
+        """Build the models, of which the last must be the present log."""
         model = self.begun_with.copy()
         self._take(model, self.first_epoch)
         self.models[self.first_epoch] = model
@@ -127,7 +127,7 @@ class History:
                 model.append(data)
 
     def _take_start(self, model: LogModel) -> None:
-        """Take over the log start, after a look at whether it may be where it is."""
+        """Check and take over the log start."""
         log, config = self.scene.log, self.scene.log.config
         start, before = log.watermarks.log_start_offset, model.log_start
         model.log_start = start

@@ -1,7 +1,7 @@
-"""Whether what a work returned is what the log was at some moment of it: before or after, no third.
+"""Checks that the result of a work is the state of the log at some moment of it.
 
-Moments are those at which the thread of the work ran: what others did and undid between two of them
-it cannot have seen.
+Before or after, nothing in between. Moments are those at which the work's thread ran: it cannot
+have seen what others did and undid between two of them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def was_read(
         return
     succeeded(history, outcome)
     if outcome.result is None:
-        return  # it was asked for only if cached
+        return  # it was requested only if cached
     fetched = cast("Fetched", outcome.result)
     marks = fetched.watermarks
     _ensure_of_a_moment(history, outcome, marks)

@@ -1,7 +1,7 @@
-"""Locks of the engine that hand the turn on instead of waiting.
+"""Locks for the engine that pass the turn on instead of waiting.
 
-Inside `engine_locks()` whatever the engine makes with `threading.Lock()` is one of these. On a
-thread that belongs to no schedule it is an ordinary lock.
+Inside `engine_locks()` every `threading.Lock()` of the engine is one of these. On a thread outside
+a schedule it is an ordinary lock.
 """
 
 from __future__ import annotations

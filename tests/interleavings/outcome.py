@@ -9,7 +9,7 @@ from tests.interleavings.scene import Moment
 
 @dataclass
 class Outcome:
-    """A result or an error; one moment for each time that the thread went on."""
+    """A result or an error; one moment for each time the thread continued."""
 
     result: object = None
     error: Exception | None = None
@@ -17,7 +17,7 @@ class Outcome:
     moments: list[Moment] = field(default_factory=list)
 
     def note(self, moment: Moment) -> None:
-        """Note a moment; what was appended since the one before was first there uncommitted."""
+        """Record a moment; what was appended since the previous one was uncommitted at first."""
         if self.moments:
             before = self.moments[-1]
             before.is_appending |= moment.marks.log_end_offset > before.marks.log_end_offset

@@ -1,6 +1,6 @@
-"""Two works on two threads, with the first interrupted once, at every one of its steps in turn.
+"""Two works on two threads, the first interrupted once, at each of its steps in turn.
 
-The second goes on until it ends, or waits for a lock that the first holds. Most races need no more.
+The second one runs until it ends, or waits for a lock of the first. Most races need no more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.interleavings.turns import Turns
 
 @dataclass(frozen=True)
 class Once:
-    """Interrupts at one step; the thread that was begun first goes on if it can."""
+    """Interrupts at one step; the thread that was started first continues if it can."""
 
     step: int
 

@@ -1,4 +1,4 @@
-"""When a running thread is interrupted, and which thread goes on; all of it follows from a seed.
+"""When a running thread is interrupted, and which thread continues; all of it follows from a seed.
 
 Most races need one thread to run far while another stands still at one particular line. A schedule
 with few interruptions, at lines drawn from the whole run, therefore finds them sooner than one that
@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, Protocol
 
 HORIZONS: Final = (60, 250, 800, 3_000)
-"""Within so many lines the interruptions of a schedule lie; short works end before the longer."""
+"""The interruptions of a schedule are within this many lines; short works end earlier."""
 
 MOST_INTERRUPTIONS: Final = 4
 NEVER: Final = 1 << 60
@@ -26,14 +26,14 @@ class Policy(Protocol):
         """Return the step, above `step`, at which the running thread is interrupted next."""
 
     def choose(self, candidates: Sequence[int]) -> int:
-        """Return which of the threads that can run goes on."""
+        """Return the thread to continue, of those that can run."""
 
     def interrupted(self, thread: int) -> None:
         """Note that `thread` is interrupted now."""
 
 
 class FewInterruptions:
-    """Interrupts some times at all; any other thread goes on."""
+    """Interrupts a few times; any other thread continues."""
 
     def __init__(self, random: Random, per_line: float) -> None:
         self._random = random
@@ -50,7 +50,7 @@ class FewInterruptions:
 
 
 class Priorities:
-    """The thread of the highest priority goes on; an interruption gives its thread the lowest."""
+    """The thread of the highest priority runs; an interruption lowers its thread's priority."""
 
     def __init__(self, random: Random, per_line: float, threads: int) -> None:
         self._changes = _drawn_changes(random, per_line)
@@ -85,7 +85,7 @@ class Often:
 
 
 def drawn_policy(random: Random, *, per_line: float, threads: int) -> Policy:
-    """Return the policy of a schedule; it takes so many steps for each line that runs."""
+    """Return the policy of a schedule, for the number of steps per line."""
     chance = random.random()
     if chance < 0.5:
         return FewInterruptions(random, per_line)

@@ -22,7 +22,7 @@ SHORTENINGS: Final = 25
 
 @dataclass(frozen=True)
 class Variant:
-    """What a schedule is drawn from: its seed and, to narrow it down, less than all works."""
+    """The parameters of a schedule: its seed and, to narrow it down, a subset of the works."""
 
     seed: int
     names: Sequence[str] = ALL_WORKS
@@ -93,7 +93,7 @@ def play(variant: Variant) -> Played:
             schedule.play(turns)
             schedule.judge()
             schedule.history.end(interruptions)
-        except (Exception, pytest.fail.Exception) as found:  # noqa: BLE001 - what was looked for
+        except (Exception, pytest.fail.Exception) as found:  # noqa: BLE001 - the failure to look for
             error = found
     switches = [switch.told(schedule.names) for switch in turns.switches]
     return Played(variant, error, schedule.told(), schedule.numbers, switches)

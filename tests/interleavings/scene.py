@@ -1,4 +1,4 @@
-"""One log with some content, on a disk in memory: what the works of a schedule are done to."""
+"""One log with some content, on an in-memory disk, for the works of a schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS: Final = 1_000
 
 
 class DamageCounter(NullRecorder):
-    """Counts what the engine reports as damage: on this disk none of it is true."""
+    """Counts the engine's reports of damage, all of which are wrong on this disk."""
 
     def __init__(self) -> None:
         self.found = 0
@@ -29,7 +29,7 @@ class DamageCounter(NullRecorder):
 
 
 class Moment:
-    """What a thread may have seen of the log at one instant at which it ran."""
+    """The state of the log that a thread may have seen at one instant at which it ran."""
 
     __slots__ = ("is_appending", "is_cutting", "leader_epoch", "marks")
 
@@ -85,7 +85,7 @@ class Scene:
             self.machine.scheduler.run_due()
             driven.see_commits()
         if random.random() < 0.2:
-            self.machine.stop_and_start(random)  # what is found on a disk is proven when it is read
+            self.machine.stop_and_start(random)  # entries found on a disk are verified when read
         self.driven.saved_log_start = self.driven.model.log_start
 
     @property

@@ -78,13 +78,13 @@ class Schedule:
         return run
 
     def went_on(self, thread: int) -> None:
-        """Note what the thread may see of the log from now on."""
+        """Record the state that the thread may see from now on."""
         for work in self.threads[thread]:
             if work.outcome.is_under_way:
                 work.outcome.note(self.history.moment())
 
     def judge(self) -> None:
-        """Fail unless every work did what it should, and the log is what they made of it."""
+        """Fail unless every result is possible, and the log is the result of the works."""
         self.history.conclude()
         for work in self.works:
             was_told = isinstance(work.outcome.error, StorageOffline | Recovering | Overloaded)

@@ -1,8 +1,8 @@
-"""Where a thread may be interrupted: in which files, and before which of their lines.
+"""Where a thread may be interrupted: in which files, and before which lines.
 
-A thread shows others something new only when it stores into an object or calls the system. So part
-of the schedules count only the lines that store: of all lines that run these are a twentieth, and
-each is interrupted twenty times as often. A reader that stores what it has computed is found soon.
+Other threads only see a change when a thread stores into an object or calls the system. So part of
+the schedules count only lines that store: a twentieth of all lines, each interrupted twenty times
+as often. A reader that stores its result is found soon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import engine
 
 CHECKOUT: Final = str(Path(engine.__file__).parents[1])
-"""Not looked at in paths: it may be called `engine` itself."""
+"""Not searched in paths: the folder itself may be called `engine`."""
 
 FOCUSES: Final = (
     ("/engine/log/", "/engine/segment/", "/engine/index/"),
@@ -44,14 +44,14 @@ class Grain(enum.Enum):
 
 @dataclass(frozen=True)
 class Steps:
-    """Which steps of which files are counted."""
+    """The steps that are counted, and in which files."""
 
     focus: tuple[str, ...]
     grain: Grain
     _lines: dict[CodeType, frozenset[int]] = field(default_factory=dict, compare=False)
 
     def lines_of(self, code: CodeType) -> frozenset[int]:
-        """Return the lines of a function that are steps; none of them if it is not to be traced."""
+        """Return the lines of a function that are steps; empty if it is not traced."""
         try:
             return self._lines[code]
         except KeyError:
@@ -83,7 +83,7 @@ def _storing_lines(code: CodeType) -> frozenset[int]:
 
 
 ALL: Final = {(focus, grain): Steps(focus, grain) for focus in FOCUSES for grain in Grain}
-"""Kept, as each remembers what it has found out about code."""
+"""Cached, because each instance caches its analysis of code."""
 
 
 def drawn_steps(random: Random) -> Steps:

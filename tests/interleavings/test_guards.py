@@ -1,7 +1,6 @@
-"""Each lock is held wherever what it guards is used or changed, in whole lives of the engine.
+"""Each lock is held wherever its state is used or changed, in whole lives of the engine.
 
-What is checked here says for each lock what it is there for; that two threads exclude each other
-follows.
+The checks define what each lock guards; mutual exclusion of threads follows.
 """
 
 from __future__ import annotations
@@ -283,7 +282,7 @@ def clean_verify_and_remove() -> None:
 
 
 def mend() -> None:
-    """A wrong entry of an index that a reader meets."""
+    """A wrong index entry that a reader finds."""
     filled = filled_directory()
     path = PARTITION / names.index_name(0)
     content = bytearray(filled.world.fs.read_bytes(path))

@@ -1,6 +1,6 @@
-"""Threads of the engine beside each other, interrupted where a seed says, judged by the models.
+"""Concurrent threads of the engine, interrupted where a seed says, checked against models.
 
-A failure prints its seed, which replays it exactly, what each thread does, and where it stopped.
+A failure prints its seed, which replays it exactly, the works of each thread, and where it stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ensure_clean(seed: int, runs: int) -> None:
 
 @pytest.mark.parametrize(("seed", "runs"), FIXED)
 def test_every_thread_sees_the_log_before_or_after(seed: int, runs: int) -> None:
-    """Appends, reads, truncation, compaction, moves and the rest, beside each other, are right."""
+    """Concurrent appends, reads, truncation, compaction, moves and the rest are correct."""
     ensure_clean(seed, runs)
 
 
@@ -60,7 +60,7 @@ def test_a_fault_that_is_put_back_is_found(fault: Fault, tmp_path: Path) -> None
     "fault", [fault for fault in FAULTS if not fault.is_rare], ids=lambda fault: fault.name
 )
 def test_a_fault_that_is_put_back_is_found_among_all_works(fault: Fault, tmp_path: Path) -> None:
-    """And among all works, in a minute of processor time if nothing else runs beside it."""
+    """And among all works, in a minute of processor time if nothing else runs."""
     put_back(fault, tmp_path)
     told = play(tmp_path, "--seed", "1", "--runs", str(MOST_RUNS))
     assert "1 failed" in told, told

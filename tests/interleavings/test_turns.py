@@ -74,7 +74,7 @@ def take(first: TurnLock, second: TurnLock) -> None:
 
 
 def test_a_deadlock_is_told() -> None:
-    """Two threads that take two locks in opposite order meet in some schedule, and do not hang."""
+    """Two threads that lock two locks in opposite order are found, without a hang."""
     one, other = TurnLock(), TurnLock()
 
     def take_both() -> None:
@@ -101,7 +101,7 @@ def test_what_has_no_end_is_told() -> None:
 
 
 def test_a_lock_asked_for_soon_is_not_waited_for() -> None:
-    """Who asks with a timeout is refused if the lock is still held after the others had a turn."""
+    """A timeout expires if the lock is still held after the others had a turn."""
     lock = TurnLock()
     lock.acquire()
     answers: list[bool] = []
@@ -111,7 +111,7 @@ def test_a_lock_asked_for_soon_is_not_waited_for() -> None:
 
 
 def test_an_error_of_a_thread_is_returned() -> None:
-    """What one thread raises does not keep the others from their end."""
+    """An error of one thread does not stop the others."""
     counter = Counter()
     turns = Turns(Often(Random(1)), steps_here())
     errors = turns.run([partial([].pop), counter.add])
@@ -121,9 +121,9 @@ def test_an_error_of_a_thread_is_returned() -> None:
 
 
 def test_only_the_engine_gets_scheduled_locks() -> None:
-    """What the engine makes inside is scheduled; the module `threading` itself is as it was."""
+    """Locks that the engine creates inside are scheduled; the module `threading` is unchanged."""
     with engine_locks():
-        assert isinstance(DirectoryHealth(Path())._lock, TurnLock)  # noqa: SLF001 - what it is made of
+        assert isinstance(DirectoryHealth(Path())._lock, TurnLock)  # noqa: SLF001 - its internals
         assert not isinstance(threading.Lock(), TurnLock)
     assert not isinstance(DirectoryHealth(Path())._lock, TurnLock)  # noqa: SLF001 - as above
 

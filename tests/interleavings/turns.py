@@ -1,9 +1,9 @@
-"""A few threads that run real code one at a time, and take turns where the policy says so.
+"""A few threads that run real code one at a time, and switch where the policy says so.
 
 Each thread is traced (`sys.settrace`). At each of the chosen `steps` the policy may interrupt the
-thread and let another one go on. A thread that finds one of
-the `locks.TurnLock`s held hands the turn on instead of waiting. So the seed of the policy decides
-the whole interleaving, and a deadlock is found the moment it arises.
+thread and let another one continue. A thread that finds one of the `locks.TurnLock`s held passes
+the turn on instead of waiting. So the seed of the policy decides the whole interleaving, and a
+deadlock is found the moment it arises.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.interleavings.policies import Policy
 from tests.interleavings.steps import Grain, Steps
 
 LONGEST: Final = 400_000
-"""A schedule takes some thousand steps: what takes that many has no end."""
+"""A schedule takes some thousand steps: more steps mean an endless loop."""
 
 FAIR_STEPS: Final = 20_000
 """After this many steps in one turn another thread runs: no thread can spin for ever."""
 
 PATIENCE_S: Final = 120
-"""A thread that takes no step for so long waits for something that is not ours to schedule."""
+"""A thread without a step for this long waits for something outside the schedule."""
 
 
 class Deadlock(Exception):
@@ -34,7 +34,7 @@ class Deadlock(Exception):
 
 
 class TakesTooLong(Exception):
-    """The schedule does not come to an end."""
+    """The schedule does not end."""
 
 
 class Abandoned(BaseException):
@@ -42,13 +42,13 @@ class Abandoned(BaseException):
 
 
 class Waitable(Protocol):
-    """What a thread may wait for."""
+    """Something that a thread may wait for."""
 
     def is_free(self) -> bool: ...
 
 
 class Switch(NamedTuple):
-    """One thread stopped at a line, and another one went on."""
+    """One thread stopped at a line, and another one continued."""
 
     thread: int
     code: CodeType | None
@@ -98,7 +98,7 @@ class Turns:
         *,
         on_turn: Callable[[int], None] = lambda thread: None,
     ) -> None:
-        """`on_turn` is called on a thread that goes on, before it takes a step; untraced."""
+        """`on_turn` is called, untraced, on a thread that continues, before its next step."""
         self.switches: list[Switch] = []
         self.steps = 0
         self._policy = policy
@@ -113,9 +113,9 @@ class Turns:
         self._on_event = self._line if steps.grain is Grain.STORE else self._any
 
     def run(self, works: Sequence[Callable[[], object]]) -> list[BaseException | None]:
-        """Run the works interleaved, each on a thread; return what each has raised.
+        """Run the works interleaved, each on a thread; return their errors.
 
-        Raises Deadlock and TakesTooLong; then the works have not come to their end.
+        Raises Deadlock and TakesTooLong; then the works have not ended.
         """
         self._threads = [_Thread() for _ in works]
         threads = [
@@ -187,7 +187,7 @@ class Turns:
             self._hand_over(number, self._policy.choose(others), frame, "stops at")
 
     def wait_for(self, wanted: Waitable) -> None:
-        """Let others go on until what the calling thread wants is free."""
+        """Let others run until the lock of the calling thread is free."""
         number = _here.number
         self._threads[number].wanted = wanted
         try:
@@ -197,7 +197,7 @@ class Turns:
             self._threads[number].wanted = None
 
     def give_way(self) -> None:
-        """Let others go on for a moment, if any can: time passes for the calling thread."""
+        """Let others run for a moment, if any can: time passes for the calling thread."""
         number = _here.number
         others = [other for other in self._runnable() if other != number]
         if others:
@@ -253,7 +253,7 @@ class Turns:
 
 
 def _frame_of_engine() -> FrameType | None:
-    """Return the innermost frame of the engine that asks for a lock."""
+    """Return the engine's innermost frame that takes a lock."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - as a debugger
     while frame is not None and not _is_of_engine(frame.f_code):
         frame = frame.f_back

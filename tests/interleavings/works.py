@@ -69,7 +69,7 @@ def _appending(
             return append(data, origin=origin)
         finally:
             history.appends_under_way -= 1
-            if BatchView(data).header.leader_epoch >= 0:  # else it was refused as it came
+            if BatchView(data).header.leader_epoch >= 0:  # otherwise it was refused at once
                 history.appended += [(bytes(one.buffer), is_abort) for one in batches_in(data)]
 
     return Work(name, act)
@@ -143,7 +143,7 @@ def roll(history: History, random: Random) -> Work:
 
 @planned(4)
 def truncate(history: History, random: Random) -> Work | None:
-    """At most once: the epoch then tells what came before and what after."""
+    """At most once, because the epoch separates before and after."""
     model = history.scene.driven.model
     if history.cut_at is not None or model.end == 0:
         return None
@@ -250,7 +250,7 @@ def commit_round(history: History, random: Random) -> Work | None:
 @planned(1)
 def close(history: History, random: Random) -> Work | None:
     """The service stops: later works get that error."""
-    """Not beside what a stop waits for, nor a look into the log, which needs its files."""
+    """Not during a stop's wait, nor a check of the log, which needs its files."""
     if not all(map(history.is_first, ("close", "background", "look into"))):
         return None
     history.is_closing = True
@@ -259,7 +259,7 @@ def close(history: History, random: Random) -> Work | None:
 
 @planned(2)
 def background(history: History, random: Random) -> Work | None:
-    """What the scheduler's one thread has to do by now."""
+    """Run the due tasks of the scheduler's thread."""
     if not history.is_first("background"):
         return None
     return Work("background tasks", history.scene.machine.scheduler.run_due)

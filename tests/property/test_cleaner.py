@@ -1,7 +1,7 @@
-"""Compaction against a dumb model: a list of everything that was ever appended.
+"""Compaction against a simple model: a list of everything that was appended.
 
-Whatever is appended, aborted, cleaned or interrupted: a reader from the start ends up with the last
-committed value of each key, and what stays has the offset, time and content it always had.
+Whatever is appended, aborted, cleaned or interrupted: a reader from the start gets the last
+committed value of each key, and remaining records keep their offset, time and content.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ RETENTION_MS = 1000
 
 @dataclass
 class Appended:
-    """One record as the model knows it."""
+    """One record in the model."""
 
     timestamp: int
     key: str
@@ -122,7 +122,7 @@ class Cleaning(RuleBasedStateMachine):
 
     @invariant()
     def readers_end_up_with_the_last_values(self) -> None:
-        """Those who see committed records only, up to the last stable offset."""
+        """Readers of committed records, up to the last stable offset."""
         if not hasattr(self, "compacted"):
             return
         self.compacted.log.durability.commit()

@@ -57,7 +57,7 @@ def changed(batch: bytearray, how: list[Change]) -> bytearray:
 def test_records_survive_their_encoding(
     records: list[NewRecord], codec: Codec, base_offset: int
 ) -> None:
-    """What is built passes every check and reads back as it was, whichever decoder reads it."""
+    """A built batch passes every check and reads back unchanged, with both decoders."""
     batch = BatchView(build_batch(records, codec=codec, base_offset=base_offset))
     batch.ensure_intact()
     read = list(batch.records())
@@ -100,7 +100,7 @@ def test_what_passes_the_check_reads_the_same_everywhere(
 def test_reading_forged_content_raises_nothing_unexpected(
     records: list[NewRecord], codec: Codec, how: list[Change]
 ) -> None:
-    """Whatever the bytes, reading yields records or raises one of the errors that it names."""
+    """For any bytes, reading yields records or raises one of its documented errors."""
     batch = BatchView(changed(build_batch(records, codec=codec), how))
     try:
         read = list(batch.records(limit_bytes=LIMIT))
@@ -139,7 +139,7 @@ def test_any_cut_leaves_the_batches_before_it(sets: list[list[NewRecord]], cut: 
 
 @given(codecs, st.binary(max_size=2_000), st.integers(1, 40))
 def test_bytes_survive_their_compression(codec: Codec, data: bytes, repeat: int) -> None:
-    """Decompressing what was compressed gives the same bytes, within a limit of just their size."""
+    """Decompressing compressed bytes returns them, within a limit of exactly their size."""
     whole = data * repeat
     assert decompress(codec, compress(codec, whole), len(whole)) == whole
 

@@ -1,4 +1,4 @@
-"""The history of leader epochs is that of a plain list, whatever is done to it."""
+"""Leader epochs against a plain list, under any changes."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ STEPS = st.lists(st.tuples(KINDS, NUMBERS, NUMBERS), max_size=20)
 
 
 def assigned(model: list[EpochOffset], epoch: int, start: int) -> list[EpochOffset]:
-    """An epoch that goes on writing changes nothing; else all that it contradicts goes."""
+    """A known epoch changes nothing; otherwise all contradicting entries are removed."""
     if model and model[-1].epoch == epoch and model[-1].start_offset <= start:
         return model
     kept = [one for one in model if one.epoch < epoch and one.start_offset < start]
@@ -27,7 +27,7 @@ def assigned(model: list[EpochOffset], epoch: int, start: int) -> list[EpochOffs
 
 
 def begun_at(model: list[EpochOffset], start: int) -> list[EpochOffset]:
-    """What lies before the start goes, and the epoch in force there begins there."""
+    """Entries before the start are removed, and the epoch of that offset now begins there."""
     before = [one for one in model if one.start_offset <= start]
     in_force = [EpochOffset(one.epoch, start) for one in before[-1:]]
     return [*in_force, *(one for one in model if one.start_offset > start)]
@@ -43,7 +43,7 @@ def ensure_agrees(cache: LeaderEpochCache, model: list[EpochOffset]) -> None:
 def test_epochs_agree_with_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
     """After each assignment, truncation from either end, and restart.
 
-    What is assigned is on disk at once; a truncation is when it was flushed.
+    An assignment is on disk at once; a truncation when it was flushed.
     """
     disk = ForgetfulDisk()
     disk.make_directory(DIRECTORY, parents=True)

@@ -242,7 +242,7 @@ class Scene:
             manager.log(TopicPartition(name, 0))
 
     def read_what_comes_and_goes(self) -> None:
-        """Read topics that may be deleted at any moment: right bytes, or the news that they are."""
+        """Read topics that may be deleted at any moment: correct bytes, or that error."""
         manager = self.runtime.manager
         for name in manager.topics():
             try:

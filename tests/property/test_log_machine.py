@@ -1,8 +1,8 @@
-"""A log on a forgetful disk, driven by rules, against a list that forgets nothing.
+"""A log on a forgetful disk, driven by rules, against a list.
 
-After each step every reader's bytes, some of the look-ups and the invariants are compared; a rule
-compares all of them, and the long test does after each step. What is done to the log and the model
-is in `tests.support.driven_log`, which the simulation of the whole engine uses too.
+After each step every reader's bytes, some look-ups and the invariants are compared; a rule compares
+all look-ups, and the long test does so after each step. `tests.support.driven_log` changes log and
+model; the simulation of the whole engine uses it too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SEEDS = st.none() | st.integers(0, 1_000)
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Whatever can be done to a log, in any order."""
+    """All operations on a log, in any order."""
 
     look_up_step = driven_log.LOOK_UP_STEP
     """After each step every so manieth offset and time is looked up."""
@@ -153,7 +153,7 @@ class LogMachine(RuleBasedStateMachine):
         if seals:
             self.compacted.seal()
             self.driven.see_commits()
-        self.write_checkpoints()  # what is cleaned below the log start must not come back
+        self.write_checkpoints()  # records cleaned below the log start must not come back
         self.driven.was_compacted_as(self.compacted.cleaner.clean_now(self.driven.log))
 
     # -- restarts ----------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class LogMachine(RuleBasedStateMachine):
                     self.compacted.cleaner.clean_now(driven.log)
 
     def reopen(self, *, least: int, has_lost: bool) -> None:
-        """Open what is there: a prefix of the list that holds all that was committed."""
+        """Open the log: it must be a prefix of the list with all committed records."""
         self.compacted.open()
         self.driven.reopen(self.compacted.log, least=least, has_lost=has_lost)
 

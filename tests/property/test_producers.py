@@ -1,7 +1,8 @@
-"""Idempotence against a dumb model: whatever a client does, records come once and in order.
+"""Idempotence against a simple model.
 
-The model is a list of everything that was ever appended, with no window, no arithmetic and no
-snapshots. Sequences begin shortly before they wrap.
+Whatever a client does, records are written once and in order. The model is a list of everything
+that was appended, without window, arithmetic or snapshots. Sequences begin shortly before they
+wrap.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""`make simulate SEED=… RUNS=…`: so many runs from a seed on; the first failure ends it."""
+"""`make simulate SEED=… RUNS=…`: a number of runs from a seed on; the first failure ends it."""
 
 from __future__ import annotations
 

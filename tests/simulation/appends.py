@@ -40,7 +40,7 @@ def append_at_once(driven: DrivenLog, count: int) -> None:
 
 
 def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
-    """Begin a transaction with its guard, or go on with it."""
+    """Begin a transaction with its guard, or continue it."""
     model, log = driven.model, driven.log
     if model.may_be_refused(producer_id):
         return

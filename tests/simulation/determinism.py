@@ -1,6 +1,6 @@
-"""What makes a run of the engine depend on its seed alone: one thread, and ids from the seed.
+"""Makes a run of the engine depend on its seed only: one thread, and ids from the seed.
 
-What threads of the engine do is done when the simulation says: see `Simulation`.
+The work of engine threads runs when the simulation says: see `Simulation`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.manager import opening
 
 
 class InlineExecutor:
-    """A pool of no threads: what is submitted runs at once."""
+    """A pool without threads: submitted work runs at once."""
 
     def __init__(self, *args: object, **options: object) -> None:
         pass
@@ -57,7 +57,7 @@ class WaitingExecutor:
         self.waiting.append(partial(work, *args))
 
     def run_next(self) -> None:
-        """Do what was submitted first."""
+        """Run the work that was submitted first."""
         self.waiting.popleft()()
 
     def shutdown(self, *, cancel_futures: bool) -> None:
@@ -80,7 +80,7 @@ def deterministic(seed: object) -> Iterator[None]:
             mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer.Committer, "start"),
-            mock.patch.object(committer, "perf_counter", random.random),  # what a sync costs
+            mock.patch.object(committer, "perf_counter", random.random),  # the cost of a sync
             mock.patch.object(mover, "ThreadPoolExecutor", WaitingExecutor),
         ):
             yield

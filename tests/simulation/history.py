@@ -10,7 +10,7 @@ STEPS_PER_RUN = 24
 
 
 class Step(NamedTuple):
-    """One thing to happen; its seed decides how, whatever happened before."""
+    """One step; its seed decides the details, independent of earlier steps."""
 
     number: int
     name: str
@@ -25,7 +25,7 @@ def history_of(seed: int, weights: dict[str, int], count: int = STEPS_PER_RUN) -
 
 
 def shortened(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
-    """Leave out whatever is not needed for a failure; Zeller's delta debugging."""
+    """Leave out all steps that a failure does not need; Zeller's delta debugging."""
     kept = list(steps)
     size = max(1, len(kept) // 2)
     while True:

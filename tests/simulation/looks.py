@@ -1,4 +1,4 @@
-"""Everything that a log shows beside its records, compared with its model."""
+"""Compares everything a log shows, except records, with its model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look_beside(driven: DrivenLog, random: Random) -> None:
 
 
 def check_everything(driven: DrivenLog, random: Random) -> None:
-    """What only some callers ask for."""
+    """Check values that only some callers use."""
     check_files(driven)
     check_extents(driven, random)
     check_counts(driven)
@@ -84,7 +84,7 @@ def check_extents(driven: DrivenLog, random: Random) -> None:
 
 
 def check_counts(driven: DrivenLog) -> None:
-    """How much there is, and of whom."""
+    """Check counts and sizes."""
     log, model = driven.log, driven.model
     above = [one for one in model.batches if one.base_offset >= model.high_watermark]
     assert log.durability.uncommitted_bytes == sum(len(one.data) for one in above)

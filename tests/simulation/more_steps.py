@@ -1,7 +1,7 @@
-"""Steps of lives whose seeds are from `WIDE_FROM` on: what else the API of the engine offers.
+"""Steps of lives whose seeds are from `WIDE_FROM` on: the rest of the engine's API.
 
-Lives of smaller seeds do without them, so that a seed that once showed something goes on to play
-the life that it played.
+Lives of smaller seeds do not use them, so that a seed that once found a fault replays the same
+life.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def lose_our_files(simulation: Simulation, random: Random) -> None:
     for topic in simulation.topics.values():
         topic.configs.append({})
         for driven in topic.logs:
-            driven.was_compacted = True  # as far as anyone knows
+            driven.was_compacted = True  # as far as is known
     simulation.producer_ids.clear()
     simulation.disk.restart(power_cut=random.random() < 0.5)
     # Not interrupted: two starts, each without another directory, would make two sets of them.
@@ -156,7 +156,7 @@ def look_at_everything(simulation: Simulation, driven: DrivenLog, random: Random
 
 @step(3)
 def pass_of_the_cleaner(simulation: Simulation, random: Random) -> None:
-    """The dirtiest log is compacted, if one is due, and retention runs on those that are."""
+    """The dirtiest log is compacted, if one is due, and retention runs on the compacted logs."""
     assert not simulation.cleaner.uncleanable
     try:
         simulation.cleaner.run_pass()

@@ -28,7 +28,7 @@ def procedure(work: Procedure) -> Procedure:
 
 
 def new_scene() -> Simulation:
-    """Two directories, two logs with sealed and unsealed segments; some of it is not committed."""
+    """Two directories, two logs with sealed and unsealed segments, some of it uncommitted."""
     simulation = Simulation(0, directories=2)
     simulation.trouble_at_starts = lambda _random, _chance: Trouble.none()
     for log, overrides in ((KEPT, NO_DELETION), (COMPACTED, {"cleanup.policy": "compact"})):
@@ -64,7 +64,7 @@ def logs_of(simulation: Simulation) -> tuple[DrivenLog, DrivenLog]:
 
 @procedure
 def append(simulation: Simulation, random: Random) -> None:
-    """Until it rolls by itself: every kind of batch, and a marker that an index has to name."""
+    """Append until it rolls: every kind of batch, and a marker that an index must name."""
     kept, _ = logs_of(simulation)
     for _ in range(BATCHES_OF_SCENE):
         fill(kept)
@@ -117,7 +117,7 @@ def truncate(simulation: Simulation, back: int) -> None:
 
 @procedure
 def delete_segments(simulation: Simulation, random: Random) -> None:
-    """Raise the log start into the last segment, remove what is below it, and later its files."""
+    """Raise the log start into the last segment, remove all below it, and later its files."""
     kept, _ = logs_of(simulation)
     target = kept.model.high_watermark - 1
     assert kept.log.delete_records(target) == target
@@ -157,7 +157,7 @@ def change_a_topic(simulation: Simulation, random: Random) -> None:
 
 @procedure
 def compact(simulation: Simulation, random: Random) -> None:
-    """Rewrite, swap, and later remove what was replaced."""
+    """Rewrite, swap, and later remove the sources."""
     _, compacted = logs_of(simulation)
     clean(simulation, compacted)
     let_background_work(simulation, 120_000)
@@ -193,7 +193,7 @@ def shut_down(simulation: Simulation, random: Random) -> None:
 
 @procedure
 def start_after_a_stop(simulation: Simulation, random: Random) -> None:
-    """Nothing else may be cut: the trouble is that of the start."""
+    """Only the start may be interrupted."""
     trouble, simulation.trouble = simulation.trouble, Trouble.none()
     cut_starts(simulation, trouble)
     simulation.disk.forget_faults()
@@ -213,7 +213,7 @@ def recover_after_a_power_cut(simulation: Simulation, random: Random) -> None:
 
 
 def cut_starts(simulation: Simulation, *troubles: Trouble) -> None:
-    """Have the coming starts meet these troubles, and those after them what they were to meet."""
+    """Apply these troubles to the next starts, and the earlier ones to those after them."""
     coming, before = iter(troubles), simulation.trouble_at_starts
     simulation.trouble_at_starts = lambda random, chance: (
         next(coming, None) or before(random, chance)

@@ -19,7 +19,7 @@ from tests.support.filesystem import ForgetfulDisk
 from tests.support.patience import at_most
 
 LONGEST_S = 30
-"""A life takes a fraction of a second: what takes that long has no end."""
+"""A life takes a fraction of a second: a longer one is an endless loop."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def run(seed: int, new_disk: Callable[[], ForgetfulDisk] = ForgetfulDisk) -> Fai
 
 
 def failure_of(seed: int) -> BaseException | None:
-    """Return what the run of a seed raises, and look no closer."""
+    """Return the error of a seed's run, without further analysis."""
     failed = _attempt(seed, history_of(seed, WEIGHTS))
     return None if failed is None else failed.error
 
@@ -93,7 +93,7 @@ def _attempt(
         try:
             with at_most(LONGEST_S):
                 _play(simulation, seed, steps)
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - what was looked for
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - the failure to look for
             return _Attempt(error, simulation.told)
     return None
 

@@ -65,15 +65,15 @@ Overrides = dict[str, str]
 
 @dataclass
 class TopicTruth:
-    """What is known of a topic: one of several configurations, and its logs."""
+    """The truth about a topic: one of several configurations, and its logs."""
 
     configs: list[Overrides]
     logs: list[DrivenLog]
     may_be_gone: bool = False
     is_hidden: bool = False
-    """Whether it is not there; a start may find it all the same."""
+    """Whether it does not exist; a start may find it all the same."""
     more_partitions: int = 0
-    """How many a start may find beside those."""
+    """How many more a start may find."""
 
 
 class Simulation:
@@ -89,7 +89,7 @@ class Simulation:
     ) -> None:
         random = Random(f"machine {seed}")
         self.is_wide = seed >= WIDE_FROM
-        """Whether others look at logs beside what is done, too."""
+        """Whether other threads read logs during a step."""
         self.trouble_at_starts: Callable[[Random, float], Trouble] = Trouble.drawn
         self.disk = disk or ForgetfulDisk()
         self.clock = ManualClock()
@@ -139,7 +139,7 @@ class Simulation:
     def do(
         self, work: Callable[[Simulation, Random], None], random: Random, trouble: Trouble
     ) -> None:
-        """Do something, meet this trouble, and check everything."""
+        """Do a step with this trouble, and check everything."""
         self.trouble = trouble
         self.steps += 1
         before = self.disk.calls
@@ -233,7 +233,7 @@ class Simulation:
         self.start(random, least, has_lost=not is_unharmed)
 
     def stop_and_start(self, random: Random) -> None:
-        """Stop well: then everything is there, whatever happens to the power."""
+        """Stop cleanly: then everything is present, even after a power cut."""
         try:
             self.stop()
         except (StorageError, Overloaded):
@@ -258,7 +258,7 @@ class Simulation:
         }
 
     def start(self, random: Random, least: dict[DrivenLog, int], *, has_lost: bool) -> None:
-        """Start until it succeeds, and compare what is found with the truth."""
+        """Start until it succeeds, and compare the result with the truth."""
         starts = 1
         while True:
             trouble = self.trouble_at_starts(random, TROUBLE_AT_A_START if starts < 3 else 0)
@@ -316,7 +316,7 @@ class Simulation:
             driven.check(self.steps)
 
     def verify(self) -> None:
-        """What a stop left has no fault that the tools know of."""
+        """The tools find no fault after a clean stop."""
         check = DirectoryCheck(self.disk, self.directories, CONFIG)
         wrong = [
             one
@@ -326,9 +326,9 @@ class Simulation:
         assert wrong == [], wrong
 
     def _was_refused(self, missing: Finding) -> bool:
-        """Whether it is a partition that was refused, on a disk without room to take that back.
+        """Whether the partition was refused on a disk without space to undo that.
 
-        Each start may find it, and makes it.
+        Each start may find it, and creates it.
         """
         name, _, number = missing.file.name.rpartition("-")
         topic = self.topics.get(name)

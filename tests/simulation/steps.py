@@ -324,7 +324,7 @@ def truncate_to(simulation: Simulation, driven: DrivenLog, offset: int) -> None:
     finally:
         simulation.threads.waiting.pop(driven.log, None)  # the service answers them before it cuts
     driven.was_cut(offset, end)
-    if simulation.trouble.kind is Kind.NOTHING:  # else they may have found no space, or no file
+    if simulation.trouble.kind is Kind.NOTHING:  # otherwise they may have lacked space or files
         checkpoints_were_written(simulation, driven)
 
 
@@ -365,7 +365,7 @@ def clean(simulation: Simulation, driven: DrivenLog) -> None:
 
 @step(2)
 def write_back(simulation: Simulation, random: Random) -> None:
-    """The kernel writes what it likes."""
+    """The kernel writes some pages."""
     simulation.disk.write_back(random)
 
 

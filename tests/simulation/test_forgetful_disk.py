@@ -1,4 +1,4 @@
-"""The disk that the crash tests trust forgets what it should, and nothing else."""
+"""The disk of the crash tests forgets what it should, and nothing else."""
 
 import errno
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_crash_of_the_process_forgets_nothing(disk: ForgetfulDisk) -> None:
 
 
 def test_stores_into_a_map_need_a_sync(disk: ForgetfulDisk) -> None:
-    """After a power cut a map holds what it held when it was last synced."""
+    """After a power cut a map has its content of the last sync."""
     mapped = disk.open_map(ROOT / "m", 4)
     mapped.buffer[0:1] = b"a"
     mapped.sync()
@@ -74,7 +74,7 @@ def test_old_process_cannot_reach_the_disk_any_more(disk: ForgetfulDisk) -> None
 
 
 def test_power_goes_before_the_chosen_change(disk: ForgetfulDisk) -> None:
-    """The changes before it happen, that one and everything after it do not."""
+    """Earlier changes happen, that one and later ones do not."""
     file = disk.open(ROOT / "f", create=True)
     with disk.power_cut_before(3):
         file.append(b"1")
@@ -98,7 +98,7 @@ def test_torn_append_leaves_its_first_half(disk: ForgetfulDisk) -> None:
 
 
 def test_unsynced_bytes_may_survive_by_chance() -> None:
-    """With a source of chance some sectors of what was not synced are found, never other bytes."""
+    """With a random source, some unsynced sectors survive, never other bytes."""
     found = set()
     for seed in range(20):
         disk = ForgetfulDisk()
@@ -161,7 +161,7 @@ def test_disk_can_be_full_and_cold(disk: ForgetfulDisk) -> None:
 
 
 def test_real_folder_can_be_put_on_it(disk: ForgetfulDisk, tmp_path: Path) -> None:
-    """What a broker wrote can be put on the disk, durably, with its sub-folders."""
+    """A broker's files can be put on the disk, durably, with sub-folders."""
     (tmp_path / "topic-0").mkdir()
     (tmp_path / "topic-0" / "f").write_bytes(b"abc")
     disk.put(tmp_path, ROOT / "kafka")
@@ -212,7 +212,7 @@ def test_a_torn_write_can_outlive_its_failure(disk: ForgetfulDisk) -> None:
 
 
 def test_the_kernel_writes_without_being_asked() -> None:
-    """What is written back survives a power cut that takes everything else, page by page."""
+    """Pages that the kernel wrote back survive a power cut, page by page."""
     found = set()
     for seed in range(60):
         disk = ForgetfulDisk()
@@ -228,7 +228,7 @@ def test_the_kernel_writes_without_being_asked() -> None:
 
 
 def test_any_call_may_be_the_one_that_fails(disk: ForgetfulDisk) -> None:
-    """Without a name the nth call fails, whatever it is, and what was to fail can be taken back."""
+    """Without a name the nth call fails, whatever it is; a failure can be cancelled."""
     file = disk.open(ROOT / "f", create=True)
     disk.fail("", nth=2, error=errno.EMFILE)
     file.append(b"a")

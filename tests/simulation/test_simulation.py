@@ -62,27 +62,27 @@ def play(seeds: range) -> None:
 
 @pytest.mark.parametrize("first", [*FIXED_SEEDS[::RUNS_PER_TEST], *WIDE_SEEDS[::RUNS_PER_TEST]])
 def test_nothing_is_lost_whatever_happens(first: int) -> None:
-    """What was acknowledged stays, in order and once; what was read never changes."""
+    """Acknowledged records stay, in order and once; what was read never changes."""
     play(range(first, first + RUNS_PER_TEST))
 
 
 @pytest.mark.parametrize("part", range(0, FRESH_PER_DAY, RUNS_PER_TEST))
 def test_nothing_is_lost_in_lives_nobody_has_seen(part: int) -> None:
-    """Each day has seeds of its own; a failure names the one that replays it on any day."""
+    """Each day has its own seeds; a failure names the one that replays it on any day."""
     first = FRESH_FROM + TODAY * FRESH_PER_DAY + part
     play(range(first, first + RUNS_PER_TEST))
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_a_life_has_shown_stays_true(seed: int) -> None:
-    """A seed that failed goes on to pass."""
+    """A seed that once failed now passes."""
     assert run(seed) is None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(LONG_FROM, LONG_FROM + LONG_RUNS, 100))
 def test_nothing_is_lost_in_many_more_lives(first: int) -> None:
-    """As above, for so many seeds that it takes minutes."""
+    """As above, for minutes of seeds."""
     play(range(first, first + 100))
 
 
@@ -94,13 +94,13 @@ class LyingFile(ForgetfulFile):
 
 
 class LyingDisk(ForgetfulDisk):
-    """A disk that says of every log file that it is written, and has not written it."""
+    """A disk that reports every log file as synced without writing it."""
 
     file_type = LyingFile
 
 
 def test_a_disk_that_lies_is_found_out() -> None:
-    """The simulator notices if a sync does nothing, and tells it with a few steps of the run."""
+    """The simulator notices if a sync does nothing, and reports it with few steps."""
     failure = next(filter(None, (run(seed, LyingDisk) for seed in range(20))))
     assert len(failure.needed) < failure.steps / 2
     assert f"again: make simulate SEED={failure.seed} RUNS=1" in str(failure)
@@ -117,7 +117,7 @@ def test_a_seed_decides_everything() -> None:
 
 @pytest.mark.long
 def test_a_seed_decides_everything_in_another_process_too() -> None:
-    """Neither the order of sets nor the addresses of objects has a say."""
+    """Neither the order of sets nor the addresses of objects matter."""
     root = Path(__file__).parents[2]
     code = "from tests.simulation.test_simulation import digest; print(digest())"
     digests = {

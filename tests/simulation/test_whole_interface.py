@@ -126,6 +126,6 @@ def used_by_steps() -> set[str]:
 
 
 def test_lives_use_the_whole_interface_of_the_engine() -> None:
-    """Each public method is called by a step, or stands in the list with a reason, and not both."""
+    """Each public method is called by a step, or is in the list with a reason, and not both."""
     unused = set(interface().values()) - used_by_steps()
     assert sorted(unused) == sorted(NOT_USED)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """The threads of the process that lives now, and who waits for them."""
+    """The threads of the present process, and the appends that wait for them."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -32,7 +32,7 @@ class Threads:
         self.wrong: list[str] = []
         """What listeners of the committer have found, which may not raise."""
         self.planned: dict[TopicPartition, Path] = {}
-        """The moves that were asked for and have not begun; a restart forgets none."""
+        """The requested moves that have not begun; a restart keeps them."""
         self._is_in_round = False
 
     # -- the committer -----------------------------------------------------------------------
@@ -98,9 +98,9 @@ class Threads:
     # -- the mover ---------------------------------------------------------------------------
 
     def move_next(self) -> None:
-        """Let the mover carry out the move that was asked for first."""
+        """Let the mover run the oldest requested move."""
         simulation, mover = self._simulation, self._simulation.runtime.mover
-        thread = cast("WaitingExecutor", mover._thread)  # noqa: SLF001 - there is no real one
+        thread = cast("WaitingExecutor", mover._thread)  # noqa: SLF001 - there is no real thread
         if not thread.waiting:
             return
         asked: MoveReport = thread.waiting[0].args[0]
@@ -128,7 +128,7 @@ class Threads:
             assert simulation.trouble.kind is not Kind.NOTHING, report
 
     def check_plans(self) -> None:
-        """A start knows of each move that was asked for and had not begun."""
+        """A start finds each requested move that had not begun."""
         for log, target in list(self.planned.items()):
             if log not in self._simulation.logs:
                 del self.planned[log]

@@ -72,12 +72,12 @@ class Trouble:
 
     @property
     def only_kills(self) -> bool:
-        """Whether no more than the process ends: what is in the page cache stays right."""
+        """Whether only the process ends, so that the page cache survives."""
         return self.ending is Ending.KILL and self.kind in {Kind.NOTHING, Kind.CUT, Kind.TORN}
 
     @contextlib.contextmanager
     def on(self, disk: ForgetfulDisk) -> Iterator[None]:
-        """Let it happen to what is done inside."""
+        """Apply it to the calls inside the block."""
         with contextlib.ExitStack() as stack:
             match self.kind:
                 case Kind.CUT | Kind.TORN:
@@ -101,7 +101,7 @@ class Trouble:
                 self._end_it(disk)
 
     def end(self, disk: ForgetfulDisk, random: Random) -> None:
-        """End the process in the way that was drawn; what was to go wrong with it is over."""
+        """End the process in the drawn way; its trouble ends too."""
         self._end_it(disk)
         if self.ending is Ending.KILL:
             disk.restart(power_cut=False)

@@ -1,4 +1,4 @@
-"""What a client of an older document would no longer find in a newer one."""
+"""The changes that a client of an older document would notice in a newer one."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ METHODS = ("get", "put", "post", "patch", "delete")
 def breaking_changes(old: Json, new: Json) -> list[str]:
     """Return each change that could break a client, as a sentence with its place.
 
-    Bodies and parameters may be taken more generously, answers may tell more; never the opposite.
+    Requests may become more tolerant, responses may contain more; never the opposite.
     """
     return list(_Comparison(old, new).paths())
 
@@ -127,7 +127,7 @@ def _parameters(operation: Json) -> dict[tuple[str, str], Json]:
 
 
 def _resolved(document: Json, schema: Json) -> Json:
-    """Return what a reference leads to; of what may be null what it is otherwise."""
+    """Return the target of a reference; for a nullable schema, the schema without null."""
     while "$ref" in schema or len(_without_null(schema).get("anyOf", ())) == 1:
         if "$ref" in schema:
             schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -142,7 +142,7 @@ def _without_null(schema: Json) -> Json:
 
 
 def _types(document: Json, schema: Json) -> set[str]:
-    """Return the JSON types a schema allows, as far as it says."""
+    """Return the JSON types that a schema allows, if it says."""
     if "$ref" in schema:
         return _types(document, _resolved(document, schema))
     kinds = schema.get("type", ())

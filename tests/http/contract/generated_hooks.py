@@ -28,9 +28,9 @@ def as_bytes(_context: SerializationContext, value: object) -> bytes:
 
 @schemathesis.hook
 def before_call(_context: HookContext, case: Case[Any], _kwargs: dict[str, Any]) -> None:
-    """Ask every other request of a log that is there: a made-up name leads no further than 404.
+    """Let every other request use an existing log, because a random name only gets 404.
 
-    Which ones is decided by the name that was made up, so that a failure can be repeated.
+    The random name decides which ones, so that a failure can be repeated.
     """
     if (case.query or {}).get("offsets") == "string":
         # The answer is another media type by a parameter, which schemathesis does not look at;

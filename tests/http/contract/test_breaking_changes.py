@@ -1,4 +1,4 @@
-"""What was released stays: no change of the document breaks a client of the last release."""
+"""Released operations stay: no change of the document breaks a client of the last release."""
 
 import json
 from copy import deepcopy
@@ -38,7 +38,8 @@ MARKS = (
     "leader_epoch",
 )
 CHANGED = {
-    # Booleans are `true` and `false` everywhere; what a client of the release sends is taken still.
+    # Booleans are `true` and `false` everywhere; what a client of the release sends is still
+    # accepted.
     *(f"GET {LOG}/{kind} explain was string and is boolean" for kind in ("records", "batches")),
     # An immutable page must not contain the present watermarks: one of two equal ETags showed what
     # had changed since.
@@ -48,8 +49,8 @@ CHANGED = {
     ),
     # Only the answer to a repeated request, which was 409, can have null there.
     f"POST {TRANSACTIONS} answers application/json.first_offset was integer and is integer or null",
-    # It made two schemas of one answer. getOffsetAt took its place; the service still takes it, and
-    # tests/http/test_offsets.py says so.
+    # It made two schemas of one response. getOffsetAt replaced it; the service still accepts it,
+    # and tests/http/test_offsets.py checks that.
     f"GET {LOG}/offsets no longer takes the query parameter timestamp",
     # Keys are in the log now, and nothing can be added to a raw batch: 400, see protocol rule I6.
     f"POST {LOG}/batches no longer takes the header parameter idempotency-key",
@@ -115,5 +116,5 @@ def test_a_change_that_breaks_clients_is_told(path: str, value: Any, told: str) 
     ],
 )
 def test_a_change_that_adds_breaks_nobody(path: str, value: Any) -> None:
-    """New paths, new members of answers and what is no longer demanded are fine."""
+    """New paths, new members of responses and fewer requirements are allowed."""
     assert breaking_changes(CURRENT, changed(path, value)) == []

@@ -1,4 +1,4 @@
-"""Every answer in JSON is shown in the document, and what is shown is what its model says."""
+"""Every JSON response has an example in the document, and each example is valid for its model."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def test_an_example_is_what_its_model_says(model: str) -> None:
 
 
 def shown(place: Any) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Each schema in the document with the examples that stand beside it."""
+    """Return each schema in the document with its examples."""
     if isinstance(place, dict) and "schema" in place:
         beside = place.get("examples", {})
         for example in [place.get("example"), *(one.get("value") for one in beside.values())]:

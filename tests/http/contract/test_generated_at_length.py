@@ -16,7 +16,7 @@ from tests.support.server import serving
 DURATION_SECONDS = 15 * 60
 
 FOLLOWED_LINKS = 20
-"""So many at least are followed in that time; `test_links.py` follows each of ours."""
+"""At least this many are followed in that time; `test_links.py` follows each of our links."""
 
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 PROMISES = (

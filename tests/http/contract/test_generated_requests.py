@@ -44,9 +44,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> None:
-    """The same where each request goes on with what the one before it was answered."""
+    """The same for chains in which each request uses the response of the previous one."""
 
-    class Chain(SCHEMA.as_state_machine()):  # type: ignore[misc]  # made of the document
+    class Chain(SCHEMA.as_state_machine()):  # type: ignore[misc]  # built from the document
         def get_call_kwargs(self, _case: Case[Any]) -> dict[str, Any]:
             return {"base_url": url}
 
@@ -70,6 +70,6 @@ def test_every_answer_in_a_chain_of_requests_is_in_the_document(url: str) -> Non
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_every_answer_is_in_the_document(case: Case[Any], url: str) -> None:
-    """Whatever is sent, right or wrong, the answer is one the document tells of, and no 5xx."""
+    """Whatever is sent, valid or not, the response is documented and never 5xx."""
     response = case.call(base_url=url, timeout=60)
     case.validate_response(response, checks=PROMISES)

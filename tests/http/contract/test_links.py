@@ -30,7 +30,7 @@ SOURCES = [
     if "links" in response
 ]
 BODIES = {
-    # What the example of the document names is not here.
+    # The names in the document's example do not exist here.
     "movePartition": {"directory": str(DATA)},
     "deleteRecords": {"before_offset": -1},
     "truncateLog": {"to_offset": 0},
@@ -72,7 +72,7 @@ async def ask(api: Api, name: str, values: Mapping[str, object], **more: Any) ->
 async def answer_of(
     api: Api, name: str, status: str, values: Mapping[str, object], config: dict[str, str]
 ) -> httpx.Response:
-    """Ask so that the operation answers with this status, for a topic that is new."""
+    """Make the operation respond with this status, for a new topic."""
     topic = await ask(api, "putTopic", values, json={"config": config})
     if name == "putTopic":
         return topic if status == "201" else await ask(api, name, values, json={"config": config})
@@ -115,7 +115,7 @@ def evaluated(expression: Any, values: Mapping[str, object], answer: httpx.Respo
 async def followed(
     api: Api, link: Mapping[str, Any], values: Mapping[str, object], answer: httpx.Response
 ) -> httpx.Response:
-    """The answer to the request that a link leads to; what it leaves open is the example's."""
+    """Return the response to a link's request; parameters without a value are the example's."""
     name = link["operationId"]
     taken: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
     for parameter, expression in link["parameters"].items():
@@ -134,7 +134,7 @@ async def followed(
 
 
 async def test_every_link_of_an_answer_leads_to_a_success(api: Api) -> None:
-    """What the document takes from one answer for the next request is there, and is right."""
+    """The values that the document takes from a response for the next request are in it."""
     for name, status in SOURCES:
         links = OPERATIONS[name][2]["responses"][status]["links"]
         for target, link in links.items():

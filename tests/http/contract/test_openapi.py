@@ -156,7 +156,7 @@ def test_errors_are_shared_components_with_examples() -> None:
 
 
 def test_no_answer_is_documented_that_nobody_gives() -> None:
-    """What a framework says of itself, an unnamed success or a body of anything, is not there."""
+    """A framework's own responses, unnamed successes and untyped bodies are not in it."""
     for operation in operations():
         for status, response in operation["responses"].items():
             place = (operation["operationId"], status)
@@ -196,7 +196,7 @@ def test_examples_of_problems_have_their_members() -> None:
 
 
 def test_an_operation_that_reads_a_body_can_end_before_the_body_does() -> None:
-    """It may be late, too large, or of another type: each of these has its status."""
+    """It may be late, too large, or of another type: each has its status."""
     for operation in operations():
         if "requestBody" in operation:
             assert {"408", "413", "415"} <= operation["responses"].keys(), operation["operationId"]
@@ -286,7 +286,7 @@ async def test_what_is_answered_is_what_the_models_say(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_strings_of_digits_are_a_media_type_of_their_own(tmp_path: Path) -> None:
-    """`offsets=string` has another schema, so a client of plain JSON never meets a string (R14)."""
+    """`offsets=string` has another schema, so a client of plain JSON never gets a string (R14)."""
     async with running(tmp_path) as api:
         await api.create()
         await api.append(1)
