@@ -69,5 +69,5 @@ def test_every_page_shows_what_arrives() -> None:
 
 
 def test_every_capture_belongs_to_a_page() -> None:
-    """A sender that is tested and not described is of use to nobody."""
+    """Every tested sender is described."""
     assert {capture.page for capture in captures().values()} <= {*page_names()}

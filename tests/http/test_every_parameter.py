@@ -159,7 +159,7 @@ async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -
     """`?dry_rum` must not delete anything: 400, and nothing is done (E3)."""
     for path, operations in json.loads(document_text())["paths"].items():
         if not path.startswith("/v1/") or "{token}" in path:
-            continue  # without a valid token a request is told nothing else
+            continue  # without a valid token no other error is returned
         for method, operation in operations.items():
             place = Place(operation, method, path, {"name": "bogus", "in": "query"})
             answer = await ask(api, place, "1")

@@ -163,7 +163,7 @@ async def test_the_signature_is_of_the_body_as_sent(tmp_path: Path) -> None:
 async def test_what_is_refused_by_its_head_is_refused_before_its_body_comes(
     tmp_path: Path,
 ) -> None:
-    """A missing header, an old time: nobody makes the service hold a body for them (J7)."""
+    """A missing header or an old time is refused before the service receives the body (J7)."""
 
     async def body() -> AsyncIterator[bytes]:
         yield pytest.fail("the body was asked for")
@@ -331,7 +331,7 @@ async def test_no_token_is_in_any_log_or_problem(
 async def test_senders_are_named_in_logs_by_what_identified_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`ingest:<topic>`, and before the signature is verified nobody (J9)."""
+    """`ingest:<topic>`; before the signature is verified the caller has no name (J9)."""
     caplog.set_level(logging.INFO)
     async with guarded(tmp_path, access_log=True) as api:
         caplog.clear()

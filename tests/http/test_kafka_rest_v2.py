@@ -1,7 +1,4 @@
-"""The API of the Kafka REST proxies.
-
-Protocol rules K1 to K3, and the proxy that each response follows.
-"""
+"""The Kafka REST proxies' API, and the proxy that each response follows: rules K1 to K3."""
 
 import asyncio
 import base64
@@ -273,10 +270,7 @@ async def test_a_body_that_is_no_produce_is_refused(
 
 
 async def test_records_that_are_not_acceptable_are_named(api: Api) -> None:
-    """The error names the first one and its fault.
-
-    A compacted topic needs keys, base64 is strict.
-    """
+    """The error names the first one; a compacted topic needs keys, base64 is strict."""
     await api.create("kept", cleanup_policy="compact")
     keyless = await produce(api, {"key": "a", "value": 1}, {"value": 1}, url="/topics/kept")
     assert refusal(keyless) == (422, 422)

@@ -280,7 +280,7 @@ async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
 async def test_a_url_that_is_not_hot_is_parsed_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither way in asks again what the other one has found out."""
+    """Neither way in repeats the parsing of the other."""
     lines: list[bytes] = []
 
     class Counting(HotOperations):

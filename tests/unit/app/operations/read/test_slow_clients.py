@@ -86,7 +86,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(offers: bool) -> None:  # 
 
 
 async def test_hurry_gives_less_time() -> None:
-    """When the service stops, thirty seconds become two; nobody there is fine."""
+    """When the service stops, thirty seconds become two; without clients nothing happens."""
     clients = SlowClients(stall_timeout_ms=30_000)
     clients.hurry()
     client, cut = Client(), asyncio.Event()
