@@ -18,6 +18,8 @@ RESERVED: Final = frozenset({ID_HEADER, STATE_HEADER})
 
 DIGEST_BYTES: Final = 16
 FINGERPRINT_BYTES: Final = 8
+NOT_COMPARED: Final = bytes(FINGERPRINT_BYTES)
+"""The fingerprint of a delivery whose repetitions may have another body."""
 
 _VERSION: Final = 1
 _PACKED: Final = Struct(f">B{DIGEST_BYTES}s{FINGERPRINT_BYTES}sQIH")
@@ -32,7 +34,7 @@ class State(NamedTuple):
     digest: bytes
     """Of the topic, the caller and the delivery id."""
     fingerprint: bytes
-    """Of the request; zeros if repetitions are not compared with it."""
+    """Of the request, or `NOT_COMPARED`."""
     accepted_ms: int
     records_count: int
     """The records of the delivery in this batch, from the one with the header on."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from app.codecs.calls import ReadCall
@@ -13,6 +14,7 @@ from app.codecs.events import Look, Page
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
 from app.operations.deliveries.deliveries import Deliveries
+from app.operations.deliveries.secret import delivery_secret
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.senders import Senders
 from app.operations.ingest.tokens import IngestTokens
@@ -97,6 +99,7 @@ class Service:
             self.clock,
             partitions=self,
             profile_of=self.profiles.of,
+            secret=partial(delivery_secret, self.store.documents, self.changing_topics),
             run=self.workers.read,
         )
         self.failure: BaseException | None = None
@@ -185,6 +188,14 @@ class Service:
                 found.append(self.partition(topic, number))
             except PartitionNotFound:
                 continue  # an adopted directory may have only some of them
+        return found
+
+    def open_partitions(self, topic: str) -> list[Partition]:
+        """Return those of the topic's partitions that can be used; raises TopicNotFound."""
+        found = []
+        for number in range(self.topic(topic).partitions):
+            with suppress(PartitionNotFound, LogOffline):
+                found.append(self.partition(topic, number))
         return found
 
     def any_partition(self, topic: str) -> Partition:

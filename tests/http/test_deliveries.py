@@ -10,10 +10,23 @@ from typing import Any
 import httpx
 import pytest
 
-from app.operations.deliveries.deliveries import delivery_of
+from app.codecs.delivery_headers import STATE_HEADER, State
+from app.operations.deliveries.claim import delivery_of
+from engine.fs.names import log_name
+from engine.records.builder import build_batch
 from tests.support.builders import new_batch
-from tests.support.service import NDJSON, RECORDS, Api, client_of, fast, open_service, running
-from tests.support.time import ManualClock
+from tests.support.service import (
+    BATCHES,
+    NDJSON,
+    RAW,
+    RECORDS,
+    Api,
+    client_of,
+    fast,
+    open_service,
+    running,
+)
+from tests.support.time import START_MS, ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -194,3 +207,47 @@ async def test_what_is_appended_while_the_keys_are_read_is_remembered(api: Api) 
     with deliveries.claim(delivery) as claim:
         known: Any = claim.repeated(api.service.partition("events", 0))
         assert (known.base_offset, known.is_duplicate) == (1, True)
+
+
+async def test_a_client_cannot_write_the_header(tmp_path: Path) -> None:
+    """Raw batches may have any header: only one that was made with the secret counts (I5)."""
+    async with running(tmp_path) as api:
+        await api.create()
+        delivery = delivery_of(api.service.partition("events", 0), b"key anonymous", b"a")
+        for secret in (bytes(32), await api.service.deliveries.secret()):
+            digest = delivery.digest(secret)
+            state = State(digest, bytes(8), api.service.clock.now_ms(), 1, 0)
+            forged = build_batch([(START_MS, None, b"", [(STATE_HEADER, state.pack())])])
+            sent = await api.client.post(BATCHES, content=bytes(forged), headers=RAW)
+            assert sent.status_code == 201
+    async with running(tmp_path) as api:
+        with await api.service.deliveries.claimed(delivery) as claim:
+            (known,) = claim.known.values()
+        assert known.base_offset == 1
+
+
+async def test_a_copy_of_a_record_does_not_count(tmp_path: Path) -> None:
+    """A repetition gets the offsets of the first record with its id."""
+    async with running(tmp_path) as api:
+        await api.create()
+        assert await statuses(api, "a") == [201]
+        batches = (await api.client.get(BATCHES)).content
+        assert (await api.client.post(BATCHES, content=batches, headers=RAW)).status_code == 201
+    async with running(tmp_path) as api:
+        again = await post(api, "a")
+        assert (again.status_code, again.json()["base_offset"]) == (200, 0)
+
+
+async def test_deliveries_go_on_beside_an_offline_partition(tmp_path: Path) -> None:
+    """Each partition knows what it has; that of a key is always the same."""
+    other = RECORDS.replace("/0/", "/1/")
+    async with running(tmp_path) as api:
+        await api.create(partitions=2)
+        assert (await post(api, "a", path=RECORDS)).status_code == 201
+        assert (await post(api, "b", path=other)).status_code == 201
+        log_file = api.log(partition=1).directory / log_name(0)
+    log_file.unlink()
+    log_file.mkdir()
+    async with running(tmp_path) as api:
+        assert (await post(api, "b", path=other)).json()["code"] == "storage_offline"
+        assert await statuses(api, "ac") == [200, 201]

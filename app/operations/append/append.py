@@ -20,7 +20,7 @@ from app.codecs.receipts import header_list, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
 from app.http.problems import AppendOutcomeUnknown, CommitTimedOut, MalformedRequest
-from app.operations.deliveries.deliveries import Claim
+from app.operations.deliveries.claim import Claim
 from app.operations.deliveries.idempotency_key import HEADER
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service

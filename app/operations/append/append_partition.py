@@ -12,7 +12,7 @@ from app.codecs.calls import AppendCall
 from app.http.answers import Answer, Body
 from app.http.problems import CommitTimedOut
 from app.operations.append.append import Append, BatchesAppend, RecordsAppend
-from app.operations.deliveries.deliveries import Delivery
+from app.operations.deliveries.claim import Delivery
 from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end
 from app.operations.exchange import Exchange
 from app.store.port import Partition

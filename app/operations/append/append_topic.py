@@ -19,7 +19,7 @@ from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
 from app.operations.append.append import STATUS, build
-from app.operations.deliveries.deliveries import Claim, Delivery
+from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.idempotency_key import (
     key_of,
     keyed_delivery,

@@ -13,19 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
-from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
-from app.codecs.delivery_headers import (
-    DIGEST_BYTES,
-    FINGERPRINT_BYTES,
-    ID_HEADER,
-    STATE_HEADER,
-    State,
-)
+from app.codecs.delivery_headers import NOT_COMPARED
 from app.http.problems import IdempotencyKeyReused
+from app.operations.deliveries.claim import Claim, Delivery
+from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.rebuild import Rebuild, Run
 from app.operations.deliveries.table import DeliveryTable, Entry
 from app.operations.ingest.profile import IngestProfile
@@ -34,8 +28,6 @@ from app.store.port import Partition
 from engine.clock import Clock
 from engine.errors import Recovering, TopicNotFound
 from engine.guard import WouldBlock
-from engine.log.results import Appended
-from engine.records.builder import HeaderList, NewRecord, RecordColumns
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,39 +37,6 @@ MAX_REBUILDS: Final = 2
 _REMOVED_TOGETHER: Final = 64
 """Entries that one append removes at most."""
 
-_NOT_COMPARED: Final = bytes(FINGERPRINT_BYTES)
-
-
-class Delivery(NamedTuple):
-    """What identifies a delivery to a topic."""
-
-    topic: str
-    topic_id: str
-    digest: bytes
-    fingerprint: bytes
-    id: bytes
-
-
-def delivery_of(
-    partition: Partition, scope: bytes, delivery_id: bytes, fingerprint: bytes = _NOT_COMPARED
-) -> Delivery:
-    """Return the delivery with this id to the topic of a partition.
-
-    Ids of different scopes are different. With a fingerprint, the same id with another one is
-    refused. Of two ids with the same digest of 128 bits the second would be taken for a repetition.
-    """
-    named = b"%d %b%b" % (len(scope), scope, delivery_id)
-    digest = blake2b(named, digest_size=DIGEST_BYTES, key=partition.topic_id.encode()).digest()
-    return Delivery(partition.topic, partition.topic_id, digest, fingerprint, delivery_id)
-
-
-def fingerprint_of(question: bytes, body: bytes | bytearray | memoryview) -> bytes:
-    """Return the fingerprint of a request: its target and options, and its body."""
-    hashed = blake2b(b"%d " % len(question), digest_size=FINGERPRINT_BYTES)
-    hashed.update(question)
-    hashed.update(body)
-    return hashed.digest()
-
 
 class Partitions(Protocol):
     """The partitions of topics, by name."""
@@ -85,154 +44,8 @@ class Partitions(Protocol):
     def partition(self, topic: str, number: int) -> Partition:
         """Return one partition; raises TopicNotFound, PartitionNotFound, LogOffline."""
 
-    def partitions(self, topic: str) -> Sequence[Partition]:
-        """Return all of them; raises TopicNotFound, LogOffline."""
-
-
-class _Memory:
-    """The deliveries of one topic."""
-
-    __slots__ = ("epochs", "loading", "pending", "running", "table", "topic", "topic_id")
-
-    def __init__(self, topic: str, topic_id: str) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.table: DeliveryTable | None = None
-        """None until it is rebuilt from the log."""
-        self.epochs: dict[int, int] = {}
-        """The leader epoch of each partition. A truncation changes it: then the table is wrong."""
-        self.running: dict[bytes, asyncio.Event] = {}
-        """The claimed deliveries, and what is set when the claim is released."""
-        self.pending: list[tuple[Entry, int]] = []
-        """What was written while there was no table, each with its leader epoch."""
-        self.loading: asyncio.Task[None] | None = None
-
-    def note(self, entry: Entry, leader_epoch: int) -> None:
-        """Remember what was written under this epoch."""
-        if self.table is None:
-            self.pending.append((entry, leader_epoch))
-        elif self.epochs.setdefault(entry.partition, leader_epoch) == leader_epoch:
-            self.table.add(entry.pack())
-        else:
-            self.unload()
-            self.pending.append((entry, leader_epoch))
-
-    def unload(self) -> None:
-        """Have the table rebuilt."""
-        self.table = None
-
-    def publish(self, table: DeliveryTable, epochs: dict[int, int]) -> None:
-        """Use this table, unless a log was truncated and written to while it was rebuilt."""
-        if any(epoch > epochs.get(entry.partition, epoch) for entry, epoch in self.pending):
-            return
-        for entry, epoch in self.pending:
-            is_current = epochs.setdefault(entry.partition, epoch) == epoch
-            known = table.find(entry.digest)
-            if is_current and all(one.base_offset != entry.base_offset for one in known):
-                table.add(entry.pack())
-        self.pending.clear()
-        self.epochs, self.table = epochs, table
-
-
-class Claim:
-    """The right to write one delivery, until `close`. Belongs to the event loop."""
-
-    __slots__ = ("_accepted_ms", "_deliveries", "_delivery", "_memory", "known", "partitions")
-
-    def __init__(
-        self,
-        deliveries: Deliveries,
-        memory: _Memory,
-        delivery: Delivery,
-        known: Mapping[int, Entry],
-        accepted_ms: int,
-    ) -> None:
-        self._deliveries = deliveries
-        self._memory = memory
-        self._delivery = delivery
-        self._accepted_ms = accepted_ms
-        self.known = known
-        """The parts that are in the log, by partition."""
-        self.partitions = next(iter(known.values())).partitions if known else 0
-        """The partitions that the topic had the first time; 0 if it was not asked, or never."""
-
-    def repeated(self, partition: Partition) -> Appended | None:
-        """Return what the first request appended to the partition; None if it appended nothing.
-
-        Wait for its commit before you answer, whatever the repetition's acks are.
-        """
-        part = self.known.get(partition.number)
-        if part is None:
-            return None
-        return Appended(
-            part.base_offset,
-            part.base_offset + part.records_count - 1,
-            part.records_count,
-            part.timestamp,
-            True,
-            partition.watermarks,
-            partition.tag,
-        )
-
-    @property
-    def sticky_partition(self) -> int:
-        """The partition for records without a key: a repetition gets the same."""
-        return int.from_bytes(self._delivery.digest[8:]) % max(1, self.partitions)
-
-    def choose_among(self, partitions: int) -> int:
-        """Return the number of partitions among which the server chooses.
-
-        It is that of the first time, even if the topic has more now: a repetition must meet the
-        same partitions.
-        """
-        self.partitions = self.partitions or partitions
-        return self.partitions
-
-    def mark(self, records: list[NewRecord] | RecordColumns) -> None:
-        """Put the delivery's headers on the first of the records for one partition."""
-        delivery = self._delivery
-        state = State(
-            delivery.digest, delivery.fingerprint, self._accepted_ms, len(records), self.partitions
-        )
-        headers: HeaderList = [(ID_HEADER, delivery.id), (STATE_HEADER, state.pack())]
-        if isinstance(records, RecordColumns):
-            first, *others = records.headers or [[]] * len(records)
-            records.headers = [first + headers, *others]
-        else:
-            timestamp, key, value, own = records[0]
-            records[0] = (timestamp, key, value, [*own, *headers])
-
-    def written(self, partition: Partition, appended: Appended) -> None:
-        """Note a part that is in the log now."""
-        delivery = self._delivery
-        entry = Entry(
-            delivery.digest,
-            delivery.fingerprint,
-            appended.base_offset,
-            appended.timestamp,
-            appended.records_count,
-            self._accepted_ms // 1000,
-            partition.number,
-            self.partitions,
-        )
-        self._deliveries.note(self._memory, entry, appended.tag.leader_epoch)
-
-    def close(self) -> None:
-        """Release the claim."""
-        released = self._memory.running.pop(self._delivery.digest, None)
-        if released is not None:
-            released.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def open_partitions(self, topic: str) -> Sequence[Partition]:
+        """Return those that can be used; raises TopicNotFound."""
 
 
 class Deliveries:
@@ -245,15 +58,18 @@ class Deliveries:
         *,
         partitions: Partitions,
         profile_of: Callable[[str], IngestProfile],
+        secret: Callable[[], Awaitable[bytes]],
         run: Run,
     ) -> None:
-        """`run` runs work on a reader thread."""
+        """`secret` returns the key of all digests; `run` runs work on a reader thread."""
         self._settings = settings
         self._clock = clock
         self._partitions = partitions
         self._profile_of = profile_of
+        self.secret = secret
+        self._secret: bytes | None = None
         self._run = run
-        self._memories: dict[str, _Memory] = {}
+        self._memories: dict[str, TopicMemory] = {}
         """By topic id."""
         self._rebuilds = asyncio.Semaphore(MAX_REBUILDS)
         self._notes = 0
@@ -284,16 +100,18 @@ class Deliveries:
         """
         memory = self._memories.get(delivery.topic_id)
         if memory is None:
-            memory = _Memory(delivery.topic, delivery.topic_id)
+            memory = TopicMemory(delivery.topic, delivery.topic_id)
             self._memories[delivery.topic_id] = memory
-        digest = delivery.digest
-        if memory.table is None or digest in memory.running:
+        if memory.table is None or self._secret is None:
+            raise WouldBlock
+        digest = delivery.digest(self._secret)
+        if digest in memory.running:
             raise WouldBlock
         now_ms = self._clock.now_ms()
         entries = memory.table.find(digest)
         known = self._known(delivery, memory, entries, now_ms) if entries else {}
         memory.running[digest] = asyncio.Event()
-        return Claim(self, memory, delivery, known, now_ms)
+        return Claim(self.note, memory, delivery, digest, known=known, accepted_ms=now_ms)
 
     async def claimed(self, delivery: Delivery) -> Claim:
         """Claim a delivery; wait for another request with it, or for the memory.
@@ -301,6 +119,8 @@ class Deliveries:
         Raises Recovering if the memory is not rebuilt within `delivery_rebuild_timeout_ms`, what
         the rebuild raises, and IdempotencyKeyReused.
         """
+        if self._secret is None:
+            self._secret = await self.secret()
         while True:
             try:
                 return self.claim(delivery)
@@ -309,9 +129,9 @@ class Deliveries:
             if memory.table is None:
                 await self._load(memory)
             else:
-                await memory.running[delivery.digest].wait()
+                await memory.running[delivery.digest(self._secret)].wait()
 
-    def note(self, memory: _Memory, entry: Entry, leader_epoch: int) -> None:
+    def note(self, memory: TopicMemory, entry: Entry, leader_epoch: int) -> None:
         """Remember what was written under this epoch; forget what is too old, or too much."""
         memory.note(entry, leader_epoch)
         if memory.table is not None:
@@ -331,27 +151,32 @@ class Deliveries:
         for memory in list(self._memories.values()):
             self._drop(memory)
 
-    def _drop(self, memory: _Memory) -> None:
+    def _drop(self, memory: TopicMemory) -> None:
         self._memories.pop(memory.topic_id, None)
         if memory.loading is not None:
             memory.loading.cancel()
 
     def _known(
-        self, delivery: Delivery, memory: _Memory, entries: Sequence[Entry], now_ms: int
+        self, delivery: Delivery, memory: TopicMemory, entries: Sequence[Entry], now_ms: int
     ) -> dict[int, Entry]:
         """Return the entries that are within the window, by partition.
 
         Raises IdempotencyKeyReused; WouldBlock if one of the logs was truncated meanwhile.
         """
         since = self._since_seconds(self._profile_of(delivery.topic), now_ms)
-        known = {entry.partition: entry for entry in entries if entry.seconds >= since}
+        known: dict[int, Entry] = {}
+        for entry in entries:
+            if entry.seconds >= since:  # a copy of the first record, appended raw, counts less
+                other = known.setdefault(entry.partition, entry)
+                if entry.base_offset < other.base_offset:
+                    known[entry.partition] = entry
         for number, entry in known.items():
             partition = self._partitions.partition(delivery.topic, number)
             if memory.epochs[number] != partition.leader_epoch:
                 memory.unload()
                 raise WouldBlock
             fingerprints = {delivery.fingerprint, entry.fingerprint}
-            if len(fingerprints) > 1 and _NOT_COMPARED not in fingerprints:
+            if len(fingerprints) > 1 and NOT_COMPARED not in fingerprints:
                 raise IdempotencyKeyReused(
                     "the Idempotency-Key was used for another request", header="idempotency-key"
                 )
@@ -389,7 +214,7 @@ class Deliveries:
             largest.remove_oldest()
             self.evicted += 1
 
-    async def _load(self, memory: _Memory) -> None:
+    async def _load(self, memory: TopicMemory) -> None:
         """Wait until the memory is rebuilt, in a task of its own; raises Recovering."""
         if memory.loading is None:
             memory.loading = asyncio.create_task(self._rebuild(memory))
@@ -402,7 +227,7 @@ class Deliveries:
         for task in done:
             task.result()
 
-    async def _rebuild(self, memory: _Memory) -> None:
+    async def _rebuild(self, memory: TopicMemory) -> None:
         """Rebuild the table from the logs."""
         try:
             async with self._rebuilds:
@@ -414,9 +239,9 @@ class Deliveries:
         finally:
             memory.loading = None
 
-    async def _rebuild_once(self, memory: _Memory) -> None:
+    async def _rebuild_once(self, memory: TopicMemory) -> None:
         settings, topic = self._settings, memory.topic
-        partitions = self._partitions.partitions(topic)
+        partitions = self._partitions.open_partitions(topic)
         if any(partition.topic_id != memory.topic_id for partition in partitions):
             raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
         profile = self._profile_of(topic)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from app.http.answers import Answer, Body
 from app.http.problems import MalformedRequest
-from app.operations.deliveries.deliveries import Delivery, delivery_of, fingerprint_of
+from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of
 from app.operations.exchange import Exchange
 from app.store.port import Partition
 

@@ -23,8 +23,8 @@ from engine.manager.manager import LogManager
 VERSION: Final = 1
 
 _ADVICE: Final = (
-    "it has the ingest profiles with their secrets, and the ingest tokens: restore it from a "
-    "backup, or move it away and set them again"
+    "it has the ingest profiles with their secrets, the ingest tokens and the secret of delivery "
+    "ids: restore it from a backup, or move it away, which forgets them"
 )
 
 
