@@ -186,7 +186,7 @@ def _ensure_large_segments(config: LogConfig, min_bytes: int) -> None:
     ):
         if value < min_bytes:
             raise PolicyViolation(
-                f"{what}: {value} for a segment, below min_segment_bytes, {min_bytes}",
+                f"{what}: {value} is below min_segment_bytes ({min_bytes})",
                 limit="min_segment_bytes",
             )
 
