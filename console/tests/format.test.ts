@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bytes, compact, count, duration, latency, percent, relativeTime } from "../src/ui/format";
+import { bytes, count, duration, latency, percent, rate, relativeTime } from "../src/ui/format";
 
 describe("numbers as people read them", () => {
   it("groups integers of any size exactly", () => {
@@ -10,8 +10,8 @@ describe("numbers as people read them", () => {
     expect([0, 1023, 1024, 1536, 1048576, 2 ** 40].map(bytes)).toEqual(["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "1 TiB"]);
     expect(bytes(9223372036854775807n)).toBe("8 EiB");
   });
-  it("keeps three digits of rates", () => {
-    expect([0, 0.001, 0.5, 12.34, 999, 1234, 2_100_000, Infinity].map(compact)).toEqual(["0", "< 0.01", "0.5", "12.3", "999", "1.23 k", "2.1 M", "–"]);
+  it("shortens no rate of records", () => {
+    expect([0, 0.001, 0.5, 12.34, 999, 1234.5, 2_100_000, Infinity].map(rate)).toEqual(["0", "< 0.01", "0.5", "12.3", "999", "1,235", "2,100,000", "–"]);
   });
   it("says durations in the two units that matter, and Kafka's for ever in words", () => {
     expect([0, 500, 1500, 60_000, 90_061_000, 604_800_000].map(duration)).toEqual(["0 ms", "500 ms", "1.5 s", "1 min", "1 d 1 h", "7 d"]);

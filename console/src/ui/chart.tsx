@@ -10,6 +10,8 @@ export interface Line {
 }
 
 const HEIGHT = 132;
+/** Lines of an axis of bytes: 1, 2, 4 … of each binary unit. */
+export const BINARY_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const COLOURS = ["--accent", "--second"];
 
 interface ChartProps {
@@ -18,10 +20,12 @@ interface ChartProps {
   lines: Line[];
   /** The axis reaches at least this value. */
   least: number;
+  /** Distances between its lines; uPlot's own are decimal. */
+  steps?: number[];
   format: (value: number) => string;
 }
 
-export function Chart({ title, seconds, lines, least, format }: ChartProps): JSX.Element {
+export function Chart({ title, seconds, lines, least, steps, format }: ChartProps): JSX.Element {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const names = lines.map((line) => line.name).join();
@@ -30,7 +34,7 @@ export function Chart({ title, seconds, lines, least, format }: ChartProps): JSX
     if (!element) return undefined;
     const draw = (): void => {
       plot.current?.destroy();
-      plot.current = new uPlot(optionsOf(element, lines, least, format), dataOf(seconds, lines), element);
+      plot.current = new uPlot(optionsOf(element, { lines, least, steps, format }), dataOf(seconds, lines), element);
     };
     draw();
     const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -73,7 +77,7 @@ function dataOf(seconds: number[], lines: Line[]): uPlot.AlignedData {
   return [seconds, ...lines.map((line) => line.values)] as uPlot.AlignedData;
 }
 
-function optionsOf(element: HTMLElement, lines: Line[], least: number, format: (value: number) => string): uPlot.Options {
+function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<ChartProps, "title" | "seconds" | "steps"> & { steps: number[] | undefined }): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string): string => style.getPropertyValue(name).trim();
   const axis = { stroke: colour("--quiet"), font: "11px system-ui", ticks: { show: false } };
@@ -94,6 +98,7 @@ function optionsOf(element: HTMLElement, lines: Line[], least: number, format: (
         grid: { stroke: colour("--line"), width: 1 },
         size: 62,
         space: 32,
+        ...(steps ? { incrs: steps } : {}),
         values: (_, at) => at.map((value) => format(value)),
       },
     ],

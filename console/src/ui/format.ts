@@ -9,14 +9,11 @@ export function count(value: Int): string {
   return INTEGERS.format(value);
 }
 
-/** Three significant digits with a unit: 1.25 k, 3.4 M. */
-export function compact(value: number): string {
+/** How many a second: whole numbers in groups, a fraction only of small ones. */
+export function rate(value: number): string {
   if (!Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  if (size > 0 && size < 0.01) return "< 0.01";
-  if (size < 1000) return trimmed(value);
-  const step = Math.min(4, Math.floor(Math.log10(size) / 3));
-  return `${trimmed(value / 1000 ** step)} ${["", "k", "M", "G", "T"][step]}`;
+  if (value > 0 && value < 0.01) return "< 0.01";
+  return value < 100 ? trimmed(value) : count(value);
 }
 
 /** Bytes in binary units, three significant digits. */

@@ -164,3 +164,32 @@ export function Meter({ part, whole, label }: { part: Int; whole: Int; label: st
     </svg>
   );
 }
+
+interface SearchProps {
+  label: string;
+  value: string;
+  placeholder?: string;
+  class?: string;
+  isWrong?: boolean;
+  onInput: (value: string) => void;
+}
+
+/** The input that the key `/` goes to. */
+export function Search(props: SearchProps): JSX.Element {
+  return (
+    <span class={`search-box ${props.class ?? ""}`}>
+      <input
+        type="search"
+        data-search
+        spellcheck={false}
+        autocomplete="off"
+        aria-label={props.label}
+        aria-invalid={props.isWrong ?? false}
+        placeholder={props.placeholder ?? props.label}
+        value={props.value}
+        onInput={(event) => props.onInput(event.currentTarget.value)}
+      />
+      <kbd aria-hidden="true">/</kbd>
+    </span>
+  );
+}

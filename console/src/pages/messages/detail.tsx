@@ -29,7 +29,7 @@ export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Elemen
         </button>
       </header>
       <p class="quiet">
-        <Time ms={message.timestamp} /> · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}
+        <Time ms={message.timestamp} /> (<Time ms={message.timestamp} relative />) · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}
       </p>
       <div class="bar after-small">
         <Copy label="Copy link" text={`${location.origin}${linkTo(topic, partition, offset)}`} />

@@ -1,7 +1,7 @@
 /** Messages, one a line; only those in sight are in the page, and the place stays while others arrive above. */
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { bytes, localTime } from "../../ui/format";
+import { bytes, localTime, relativeTime, utcTime } from "../../ui/format";
 import { useRows } from "../../ui/virtual";
 import type { Message } from "./message";
 
@@ -42,7 +42,7 @@ export function List({ messages, partitions, open, onOpen, onEnd }: Props): JSX.
         <span class="grow">Value</span>
         <span class="m-size">Bytes</span>
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Messages">
+      <div class="rows" ref={scroller} data-list role="list" aria-label="Messages" style={{ height: `min(100vh - 272px, ${messages.length * ROW_PIXELS + 2}px)` }}>
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {items.map((item) => {
             const message = messages[item.index];
@@ -63,7 +63,7 @@ export function List({ messages, partitions, open, onOpen, onEnd }: Props): JSX.
 function Row({ message, partitions, isOpen, onOpen }: { message: Message; partitions: number; isOpen: boolean; onOpen: Props["onOpen"] }): JSX.Element {
   const { keyText } = message;
   return (
-    <button type="button" class="plain message-row" data-row aria-pressed={isOpen} onClick={() => onOpen(isOpen ? undefined : message)}>
+    <button type="button" class="plain message-row" data-row title={`${relativeTime(message.timestamp)}\n${utcTime(message.timestamp)}`} aria-pressed={isOpen} onClick={() => onOpen(isOpen ? undefined : message)}>
       <span class="m-time quiet">{BigInt(message.timestamp) < 0n ? "no time" : localTime(message.timestamp)}</span>
       {partitions > 1 && <span class="m-partition quiet">{message.partition}</span>}
       <span class="m-offset">{String(message.offset)}</span>

@@ -1,6 +1,6 @@
 /** How far a search has come, in words. */
 import type { JSX } from "preact";
-import { compact, count, percent } from "../../ui/format";
+import { count, percent } from "../../ui/format";
 import { KEPT_MESSAGES } from "./live";
 import { MOST_FOUND, type Session } from "./session";
 
@@ -33,7 +33,7 @@ export function Progress({ session, isFiltered }: { session: Session; isFiltered
     <p class="progress" role="status">
       <progress max={total || 1} value={scanned} aria-label="Part of the topic that was scanned" />
       {isFiltered && `${count(found)} found · `}
-      scanned {compact(scanned)} of {compact(total)} records ({percent(scanned, total)}) · {ends[state]}{" "}
+      scanned {count(scanned)} of {count(total)} records ({percent(scanned, total)}) · {ends[state]}{" "}
       {(state === "stopped" || (state === "paused" && isFiltered)) && (
         <button type="button" class="small" onClick={() => void session.more()}>
           Go on

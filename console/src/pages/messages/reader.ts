@@ -16,6 +16,8 @@ const MOST_RECORDS = 5000;
 class Cursor {
   readonly #total: bigint;
   buffer: Message[] = [];
+  /** Messages that were handed out. */
+  taken = 0;
   #records = FIRST_RECORDS;
 
   constructor(
@@ -114,6 +116,7 @@ export class Reader {
     while (active.length) {
       const first = active.reduce((best, cursor) => (this.#isBefore(cursor, best) ? cursor : best));
       merged.push(first.buffer.pop() as Message);
+      first.taken += 1;
       if (!first.buffer.length && !first.isExhausted) break; // its next page may hold what comes next
       if (!first.buffer.length) active.splice(active.indexOf(first), 1);
     }
@@ -123,6 +126,7 @@ export class Reader {
   #isBefore(one: Cursor, other: Cursor): boolean {
     const a = Number(one.buffer.at(-1)?.timestamp ?? 0);
     const b = Number(other.buffer.at(-1)?.timestamp ?? 0);
+    if (a === b) return one.taken < other.taken; // records of one instant: from each partition in turn
     return this.#isBackward ? a > b : a < b;
   }
 }

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
-import { Choices, Copy } from "../../ui/parts";
+import { Choices, Copy, Search } from "../../ui/parts";
 import { setQuery } from "../../ui/router";
 import { may } from "../../api/rights";
 import { curlOf, ndjsonOf, save } from "./export";
@@ -64,6 +64,10 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
           </select>
         )}
         <span class="grow" />
+        <button type="button" class="small menu-button" popovertarget="message-actions">
+          Actions
+        </button>
+        <div class="menu" popover="auto" id="message-actions">
         <Copy label="Copy as curl" text={() => curlOf(urlFor(topic.topic, asked), asked.from === "live" ? "-N " : "")} />
         <button type="button" class="small" disabled={!found.length} onClick={() => save(`${topic.topic}.ndjson`, ndjsonOf(found))}>
           Download NDJSON
@@ -73,6 +77,7 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
             Replay to a topic
           </button>
         )}
+        </div>
       </div>
       <FilterBar asked={asked} fault={fault} session={session} onAgain={onAgain} />
     </>
@@ -89,18 +94,7 @@ function FilterBar({ asked, fault, session, onAgain }: Pick<Props, "asked" | "fa
   };
   return (
     <form class="bar filter" onSubmit={submit} role="search">
-      <input
-        type="search"
-        class="grow mono"
-        data-search
-        spellcheck={false}
-        autocomplete="off"
-        aria-label="Filter messages"
-        aria-invalid={fault !== ""}
-        placeholder="Filter: key = AA17   value.dest = MIA   time > -1h   /"
-        value={text}
-        onInput={(event) => write(event.currentTarget.value)}
-      />
+      <Search class="grow mono" label="Filter messages" placeholder="key = AA17   value.dest = MIA   time > -1h" value={text} isWrong={fault !== ""} onInput={write} />
       <FilterHelp onChoose={write} />
       {state === "reading" ? (
         <button type="button" onClick={() => session?.halt()}>

@@ -4,8 +4,8 @@ import { get, type Schemas } from "../../api/client";
 import { parseJson } from "../../api/json";
 import { may } from "../../api/rights";
 import { total } from "../../api/metrics";
-import { Chart } from "../../ui/chart";
-import { bytes, compact, count, latency } from "../../ui/format";
+import { BINARY_STEPS, Chart } from "../../ui/chart";
+import { bytes, rate, count, latency } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
 import { href } from "../../ui/router";
@@ -80,8 +80,8 @@ function Charts({ points }: { points: Point[] }): JSX.Element {
   const line = (name: string, pick: (point: Point) => number | null) => ({ name, values: points.map(pick) });
   return (
     <div class="grid charts">
-      <Chart title="Appends a second" seconds={seconds} format={compact} least={10} lines={[line("records", (one) => one.records), line("requests", (one) => one.appends)]} />
-      <Chart title="Bytes a second" seconds={seconds} format={bytes} least={1024} lines={[line("in", (one) => one.bytesIn), line("out", (one) => one.bytesOut)]} />
+      <Chart title="Appends a second" seconds={seconds} format={rate} least={10} lines={[line("records", (one) => one.records), line("requests", (one) => one.appends)]} />
+      <Chart title="Bytes a second" seconds={seconds} format={bytes} least={1024} steps={BINARY_STEPS} lines={[line("in", (one) => one.bytesIn), line("out", (one) => one.bytesOut)]} />
       <Chart title="Append latency" seconds={seconds} format={latency} least={0.001} lines={[line("p99", (one) => one.p99), line("p50", (one) => one.p50)]} />
       <Chart title="Commit (fsync), p99" seconds={seconds} format={latency} least={0.001} lines={[line("commit", (one) => one.commit)]} />
     </div>
@@ -93,8 +93,8 @@ function Busiest(): JSX.Element | null {
   const { last, topics } = history.value;
   if (!last) return null;
   const sizes = (last.metrics.get("tidelog_topic_size_bytes") ?? []).map(({ labels, value }) => ({ topic: labels["topic"] ?? "", size: value }));
-  const rate = (topic: string): number => topics.get(topic)?.bytes ?? 0;
-  const first = sizes.sort((a, b) => rate(b.topic) - rate(a.topic) || b.size - a.size).slice(0, 8);
+  const bytesIn = (topic: string): number => topics.get(topic)?.bytes ?? 0;
+  const first = sizes.sort((a, b) => bytesIn(b.topic) - bytesIn(a.topic) || b.size - a.size).slice(0, 8);
   if (!first.length) return null;
   const largest = Math.max(...first.map((one) => one.size));
   return (
@@ -117,8 +117,8 @@ function Busiest(): JSX.Element | null {
                 <td class="name">
                   <a href={href(["topics", topic])}>{topic}</a>
                 </td>
-                <td class="number">{compact(topics.get(topic)?.records ?? 0)}</td>
-                <td class="number">{bytes(rate(topic))}</td>
+                <td class="number">{rate(topics.get(topic)?.records ?? 0)}</td>
+                <td class="number">{bytes(bytesIn(topic))}</td>
                 <td class="number">
                   <Bytes of={size} />
                 </td>

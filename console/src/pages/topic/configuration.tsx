@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { call, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
 import { useLoad } from "../../ui/load";
-import { Failure } from "../../ui/parts";
+import { Failure, Search } from "../../ui/parts";
 import { choicesOf, FIRST_KEYS, isForTools, parsed, readable, useConfigKeys, type ConfigKey } from "../topics/config_keys";
 import { DeleteTopic, MorePartitions, Review, type Changes } from "./changes";
 import type { TabProps } from "./topic";
@@ -50,7 +50,7 @@ export function Configuration({ topic: before, again }: TabProps): JSX.Element {
   return (
     <>
       <div class="bar">
-        <input type="search" class="search" data-search aria-label="Search configuration keys" placeholder="Search keys   /" value={search} onInput={(event) => find(event.currentTarget.value)} />
+        <Search class="search" label="Search configuration keys" value={search} onInput={find} />
         <label>
           <input type="checkbox" checked={showsAll} onChange={(event) => showAll(event.currentTarget.checked)} />
           also keys without effect here

@@ -1,7 +1,7 @@
 /** Partitions with their marks and sizes, and how evenly the records are spread. */
 import type { JSX } from "preact";
 import { get, type Schemas } from "../../api/client";
-import { bytes, compact, count, percent } from "../../ui/format";
+import { bytes, count, percent, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
 import { href } from "../../ui/router";
@@ -19,7 +19,7 @@ export function Partitions({ topic }: TabProps): JSX.Element {
   const name = topic.topic;
   const list = useLoad(name, (signal) => get("/v1/topics/{topic}/partitions", { path: { topic: name }, signal }), 3000);
   const partitions = list.data?.partitions ?? [];
-  const rate = history.value.topics.get(name);
+  const grown = history.value.topics.get(name);
   const size = sum(partitions, (one) => BigInt(one.size_bytes));
   const records = sum(partitions, (one) => BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
   const largest = partitions.reduce((most, one) => (BigInt(one.size_bytes) > most ? BigInt(one.size_bytes) : most), 0n);
@@ -35,9 +35,9 @@ export function Partitions({ topic }: TabProps): JSX.Element {
         <Figure name="On disk">
           <Bytes of={size} />
         </Figure>
-        {rate && (
-          <Figure name="Appended" note={`${bytes(rate.bytes)}/s`}>
-            {compact(rate.records)}/s
+        {grown && (
+          <Figure name="Appended" note={`${bytes(grown.bytes)}/s`}>
+            {rate(grown.records)}/s
           </Figure>
         )}
         {partitions.length > 1 && (

@@ -3,9 +3,9 @@ import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { compact, count } from "../../ui/format";
+import { rate, count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
-import { Bytes, Failure } from "../../ui/parts";
+import { Bytes, Failure, Search } from "../../ui/parts";
 import { href, route, setQuery } from "../../ui/router";
 import { useRows } from "../../ui/virtual";
 import { history } from "../overview/history";
@@ -62,15 +62,7 @@ export function Topics(): JSX.Element {
       {list.data && !isFresh && (
         <>
           <div class="bar">
-            <input
-              type="search"
-              class="search"
-              data-search
-              aria-label="Search topics"
-              placeholder="Search topics   /"
-              value={search}
-              onInput={(event) => setQuery({ q: event.currentTarget.value })}
-            />
+            <Search class="search" label="Search topics" value={search} onInput={(q) => setQuery({ q })} />
             <span class="quiet" role="status">
               {rows.length === list.data.length ? `${count(rows.length)} topics` : `${count(rows.length)} of ${count(list.data.length)} topics`}
             </span>
@@ -106,7 +98,7 @@ function List({ rows, order }: { rows: Row[]; order: Order }): JSX.Element {
           <SortBy key={column.order} {...column} current={order} />
         ))}
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Topics" tabIndex={0}>
+      <div class="rows" ref={scroller} data-list role="list" aria-label="Topics" tabIndex={0} style={{ height: `min(100vh - 220px, ${rows.length * ROW_PIXELS + 2}px)` }}>
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map((item) => {
             const row = rows[item.index];
@@ -145,7 +137,7 @@ function Line({ row }: { row: Row }): JSX.Element {
       </a>
       {row.offline_partitions.length > 0 && <span class="tag bad">{row.offline_partitions.length} offline</span>}
       <span class="column">{count(row.partitions)}</span>
-      <span class="column">{compact(row.rate)}</span>
+      <span class="column">{rate(row.rate)}</span>
       <span class="column">
         <Bytes of={row.size} />
       </span>
