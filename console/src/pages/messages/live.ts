@@ -8,6 +8,8 @@ import { Message } from "./message";
 
 /** So many messages are kept; older ones leave the page. */
 export const KEPT_MESSAGES = 5000;
+/** So many more are held before old ones are cut off, because a cut copies the rest. */
+const SLACK = 250;
 const RECONNECT_MS = 1000;
 
 export interface LiveState {
@@ -84,7 +86,7 @@ export class LiveTail {
       const message = new Message(page.partition, record);
       if (this.filter(message)) this.#messages.push(message);
     }
-    if (this.#messages.length > 2 * KEPT_MESSAGES) this.#messages = this.#messages.slice(-KEPT_MESSAGES);
+    if (this.#messages.length > KEPT_MESSAGES + SLACK) this.#messages = this.#messages.slice(-KEPT_MESSAGES);
     this.#changed();
   }
 

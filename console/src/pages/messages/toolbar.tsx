@@ -68,15 +68,15 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
           Actions
         </button>
         <div class="menu" popover="auto" id="message-actions">
-        <Copy label="Copy as curl" text={() => curlOf(urlFor(topic.topic, asked), asked.from === "live" ? "-N " : "")} />
-        <button type="button" class="small" disabled={!found.length} onClick={() => save(`${topic.topic}.ndjson`, ndjsonOf(found))}>
-          Download NDJSON
-        </button>
-        {may("append") && (
-          <button type="button" class="small" disabled={!found.length} onClick={onReplay}>
-            Replay to a topic
+          <Copy label="Copy as curl" text={() => curlOf(urlFor(topic.topic, asked), asked.from === "live" ? "-N " : "")} />
+          <button type="button" class="small" disabled={!found.length} onClick={() => save(`${topic.topic}.ndjson`, ndjsonOf(found))}>
+            Download NDJSON
           </button>
-        )}
+          {may("append") && (
+            <button type="button" class="small" disabled={!found.length} onClick={onReplay}>
+              Replay to a topic
+            </button>
+          )}
         </div>
       </div>
       <FilterBar asked={asked} fault={fault} session={session} onAgain={onAgain} />

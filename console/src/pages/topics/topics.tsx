@@ -3,12 +3,13 @@ import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { rate, count } from "../../ui/format";
+import { count, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Search } from "../../ui/parts";
 import { href, route, setQuery } from "../../ui/router";
 import { useRows } from "../../ui/virtual";
 import { history } from "../overview/history";
+import { readable, useConfigKeys, type ConfigKeys } from "./config_keys";
 import { CreateTopic } from "./create_topic";
 import { FirstRecord } from "./first_record";
 
@@ -18,6 +19,7 @@ type Order = "name" | "partitions" | "rate" | "size";
 interface Row extends Summary {
   size: number;
   rate: number;
+  kept: string;
 }
 
 const ROW_PIXELS = 30;
@@ -45,7 +47,8 @@ export function Topics(): JSX.Element {
   const list = useLoad("topics", everyTopic, 5000);
   const search = query.get("q") ?? "";
   const order = (query.get("sort") ?? "name") as Order;
-  const rows = useShown(list.data, search, order);
+  const known = useConfigKeys();
+  const rows = useShown(list.data, known, search, order);
   const isFresh = list.data?.length === 0;
   return (
     <>
@@ -75,16 +78,25 @@ export function Topics(): JSX.Element {
   );
 }
 
-function useShown(topics: Summary[] | undefined, search: string, order: Order): Row[] {
+function useShown(topics: Summary[] | undefined, known: ConfigKeys | undefined, search: string, order: Order): Row[] {
   const { last, topics: rates } = history.value;
   return useMemo(() => {
     const sizes = new Map((last?.metrics.get("tidelog_topic_size_bytes") ?? []).map(({ labels, value }) => [labels["topic"], value]));
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = (topics ?? [])
       .filter(({ topic }) => words.every((word) => topic.toLowerCase().includes(word)))
-      .map((one) => ({ ...one, size: sizes.get(one.topic) ?? 0, rate: rates.get(one.topic)?.records ?? 0 }));
+      .map((one) => ({ ...one, size: sizes.get(one.topic) ?? 0, rate: rates.get(one.topic)?.records ?? 0, kept: keptOf(one.overrides, known) }));
     return order === "name" ? rows : rows.sort((a, b) => Number(b[order]) - Number(a[order]));
-  }, [topics, search, order, last]);
+  }, [topics, known, search, order, last]);
+}
+
+/** How long records stay, in a few words. */
+export function keptOf(overrides: Record<string, string>, known: ConfigKeys | undefined): string {
+  const value = (key: string): string => overrides[key] ?? known?.get(key)?.default ?? "";
+  if (value("cleanup.policy") === "compact") return "compacted";
+  const kept = [readable("retention.ms", value("retention.ms"))];
+  if (value("retention.bytes") !== "-1") kept.push(readable("retention.bytes", value("retention.bytes")));
+  return kept.filter(Boolean).join(", ") + (value("cleanup.policy").includes("compact") ? ", compacted" : "");
 }
 
 function List({ rows, order }: { rows: Row[]; order: Order }): JSX.Element {
@@ -94,6 +106,7 @@ function List({ rows, order }: { rows: Row[]; order: Order }): JSX.Element {
     <div class="topic-list">
       <div class="row-head">
         <SortBy order="name" current={order} name="Name" />
+        <span class="kept">Kept</span>
         {COLUMNS.map((column) => (
           <SortBy key={column.order} {...column} current={order} />
         ))}
@@ -136,6 +149,9 @@ function Line({ row }: { row: Row }): JSX.Element {
         {row.topic}
       </a>
       {row.offline_partitions.length > 0 && <span class="tag bad">{row.offline_partitions.length} offline</span>}
+      <span class="kept clip" title={row.kept}>
+        {row.kept}
+      </span>
       <span class="column">{count(row.partitions)}</span>
       <span class="column">{rate(row.rate)}</span>
       <span class="column">
