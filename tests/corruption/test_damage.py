@@ -413,12 +413,3 @@ def test_what_is_unknown_is_left_alone() -> None:
     manager.log(EVENTS).maintenance.run_retention()
     manager.close()
     assert [fs.read_bytes(path) for path in unknown] == [b"mine"] * len(unknown)
-
-
-def test_a_folder_of_unknown_name_is_refused_and_left_alone() -> None:
-    """It might be a partition under another name, so it is neither served nor removed."""
-    filled = fill()
-    filled.world.fs.make_directory(DATA / "not a partition")
-    with pytest.raises(InvalidDataDirectory, match="move it out of the data directory"):
-        filled.reopen()
-    assert filled.world.fs.is_directory(DATA / "not a partition")

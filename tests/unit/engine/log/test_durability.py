@@ -4,10 +4,9 @@ import errno
 
 import pytest
 
-from engine.errors import InvalidRequestValue, StorageFull, StorageOffline
+from engine.errors import StorageFull
 from engine.fs import names
-from engine.log.results import RollResult
-from engine.types import INT32_MAX, AppendOrigin, OffsetMetadata
+from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.kafka import kafka
 from tests.support.logs import (
@@ -31,28 +30,6 @@ HOUR_MS = 3_600_000
 
 def names_in(world: World, suffix: str) -> list[str]:
     return [name for name in world.disk.list_directory(DIRECTORY) if name.endswith(suffix)]
-
-
-@kafka("LocalLogTest.testNewSegmentsAfterRoll")
-def test_a_roll_goes_on_in_a_new_segment() -> None:
-    """Its base is the log end, which stays."""
-    log = World().open_log(CONFIG)
-    fill(log, batches=3)
-    assert log.roll() == RollResult(rolled=True, old_base_offset=0, new_base_offset=3)
-    assert log.watermarks.end == OffsetMetadata(3, 3, 0)
-    assert append_values(log, b"next") == 3
-    assert segment_bases(log) == [0, 3]
-    log.maintenance.check_invariants()
-
-
-def test_an_empty_active_segment_stays() -> None:
-    """There is nothing to seal, and nothing is lost by asking again."""
-    log = World().open_log(CONFIG)
-    assert log.roll() == RollResult(rolled=False, old_base_offset=0, new_base_offset=0)
-    fill(log, batches=1)
-    assert log.roll().rolled
-    assert log.roll() == RollResult(rolled=False, old_base_offset=1, new_base_offset=1)
-    assert segment_bases(log) == [0, 1]
 
 
 @kafka("UnifiedLogTest.testLogRolls")
@@ -128,17 +105,6 @@ def test_a_full_index_on_an_empty_segment_is_emptied() -> None:
     log.maintenance.check_invariants()
     log.durability.commit()
     assert read_values(log)[-1] == b"x"
-
-
-@kafka("LocalLogTest.testRollSegmentErrorWhenNextOffsetIsIllegal")
-def test_rolling_below_the_active_segment_is_refused() -> None:
-    """Neither below its base nor at it while it has content."""
-    log = World().open_log(CONFIG)
-    fill_segments(log, 3, 2)
-    local = log._core.state.local  # noqa: SLF001 - a log never asks for it
-    for base_offset in (1, 3):
-        with pytest.raises(InvalidRequestValue, match="cannot roll"):
-            local.roll(base_offset)
 
 
 def test_files_in_the_way_of_a_new_segment_are_not_adopted() -> None:
@@ -228,34 +194,12 @@ def test_the_flush_of_a_closed_log_does_nothing() -> None:
     assert failing.durability.recovery_point == 0
 
 
-@kafka("LocalLogTest.testLogFlush")
-def test_a_flush_moves_the_recovery_point() -> None:
-    """To the end as it was."""
-    log = World().open_log(CONFIG)
-    fill(log, batches=3)
-    assert (log.durability.recovery_point, log.watermarks.log_end_offset) == (0, 3)
-    assert log.durability.flush() == log.durability.recovery_point == 3
-
-
 def test_a_commit_leaves_the_recovery_point() -> None:
     """What lies below the point has its indexes on disk too; a commit syncs none."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     log.durability.commit()
     assert (log.watermarks.high_watermark, log.durability.recovery_point) == (3, 0)
-
-
-@kafka("UnifiedLogTest.testRecoveryPointNotIncrementedOnProducerStateSnapshotFlushFailure")
-def test_a_snapshot_that_cannot_be_synced_holds_the_point_back() -> None:
-    """The recovery point stays if one file below it may be lost."""
-    world = World()
-    log = world.open_log(CONFIG)
-    log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=0))
-    log.roll()
-    world.disk.fail("sync", path_end=".snapshot")
-    with pytest.raises(StorageOffline):
-        log.durability.flush()
-    assert log.durability.recovery_point == 0
 
 
 def test_indexes_below_the_recovery_point_survive_a_power_cut() -> None:

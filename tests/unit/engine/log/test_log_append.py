@@ -14,7 +14,6 @@ from engine.errors import (
     InvalidTimestamp,
     OffsetsOutOfOrder,
     PreconditionFailed,
-    StorageOffline,
     TooLarge,
     UnexpectedAppendOffset,
     UnsupportedMagic,
@@ -29,7 +28,6 @@ from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message
 from tests.support.logs import (
     CONFIG,
-    append_values,
     fill,
     read_headers,
     read_records,
@@ -229,20 +227,6 @@ def test_a_follower_ignores_the_clients_limit() -> None:
     assert log.watermarks.log_end_offset == 1
 
 
-def test_several_batches_go_in_together_or_not_at_all() -> None:
-    """The whole body is one append: one bad batch refuses the good ones before it."""
-    log = opened()
-    answer = log.append(new_batch(2) + new_batch(3, codec=Codec.LZ4))
-    assert (answer.base_offset, answer.last_offset, answer.records_count) == (0, 4, 5)
-    bad = new_batch()
-    bad[-1] ^= 1
-    with pytest.raises(CorruptBatch):
-        log.append(new_batch() + bad)
-    assert log.watermarks.log_end_offset == 5
-    log.durability.commit()
-    assert [header.base_offset for header in read_headers(log)] == [0, 2]
-
-
 @kafka("UnifiedLogTest.testCompactedTopicConstraints", "LogValidatorTest.checkNoKeyCompactedTopic")
 def test_a_compacted_log_needs_keys() -> None:
     """Null keys are refused and listed by index."""
@@ -383,22 +367,6 @@ def test_a_tag_tells_every_state_of_the_end() -> None:
     log.close()
     world.restart(power_cut=False)
     assert world.open_log(CONFIG, was_clean=True).reader.tag == tags[-1]
-
-
-@kafka("UnifiedLogTest.testLogRollAfterLogHandlerClosed")
-def test_a_closed_log_takes_nothing() -> None:
-    """After close every write is refused."""
-    log = opened()
-    log.close()
-    for refused in (
-        lambda: append_values(log, b"x"),
-        log.roll,
-        log.durability.commit,
-        log.durability.flush,
-        log.close,
-    ):
-        with pytest.raises(StorageOffline, match="closed"):
-            refused()
 
 
 def test_the_first_append_begins_an_epoch() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InvalidRequestValue
-from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.files import LocalLog
 from engine.log.results import RollResult
@@ -21,7 +20,6 @@ from tests.support.logs import (
     fill_segments,
     read_values,
     segment_bases,
-    with_config,
 )
 
 
@@ -37,22 +35,6 @@ def test_rolling_an_empty_segment_leaves_it() -> None:
     assert read_values(log) == values
     assert log.roll() == RollResult(True, 0, 2)
     assert log.roll() == RollResult(False, 2, 2)
-
-
-@kafka("LocalLogTest.testRollSegmentThatAlreadyExists", "LocalLogTest.testRollEmptyActiveSegment")
-def test_an_empty_segment_with_a_full_index_is_emptied() -> None:
-    """It takes the append, once; Kafka recreates its files under the same name."""
-    world = World()
-    log = world.open_log(with_config(segment_index_bytes=12))  # room for the sealing entry only
-    values = fill(log, batches=1)
-    assert segment_bases(log) == [0]
-    found = world.fs.list_directory(DIRECTORY)
-    assert names.log_name(0) in found
-    assert not any(name.endswith(names.DELETED_SUFFIX) for name in found)
-    values += fill(log, batches=2, first=1)
-    log.durability.commit()
-    assert segment_bases(log) == [0, 1, 2]
-    assert read_values(log) == values
 
 
 @kafka("LocalLogTest.testNewSegmentsAfterRoll")

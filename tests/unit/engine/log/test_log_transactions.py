@@ -4,7 +4,6 @@ import struct
 
 import pytest
 
-from engine.errors import CoordinatorFenced, ProducerFenced
 from engine.log.log import Log
 from engine.records.batch import stamp_crc
 from engine.records.builder import build_batch
@@ -67,84 +66,6 @@ def aborted(log: Log) -> list[AbortedTransaction]:
     ]
 
 
-@kafka("UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData")
-def test_without_transactions_everything_committed_is_stable(log: Log) -> None:
-    """The stable end is the high watermark."""
-    append_values(log, b"a", b"b")
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 2
-
-
-@kafka(
-    "UnifiedLogTest.testFirstUnstableOffsetWithTransactionalData",
-    "UnifiedLogTest.testFetchUpToLastStableOffset",
-)
-def test_an_open_transaction_holds_the_stable_end_back(log: Log) -> None:
-    """Until its marker is committed."""
-    append_values(log, b"plain")
-    producer = Producer(log, 7)
-    producer.write(b"t1")
-    append_values(log, b"later")
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 1
-    assert read_values(log, isolation=COMMITTED) == [b"plain"]
-    assert read_values(log) == [b"plain", b"t1", b"later"]
-    producer.end(COMMIT)
-    assert log.watermarks.last_stable_offset == 1
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 4
-    assert read_values(log, isolation=COMMITTED) == [b"plain", b"t1", b"later"]
-
-
-@kafka("UnifiedLogTest.testLastStableOffsetWithMixedProducerData")
-def test_the_next_open_transaction_takes_over(log: Log) -> None:
-    """The earliest undecided one counts."""
-    one, two = Producer(log, 1), Producer(log, 2)
-    one.write(b"1a")
-    two.write(b"2a")
-    one.write(b"1b")
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 0
-    one.end(COMMIT)
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 1
-    two.end(ABORT)
-    log.durability.commit()
-    assert log.watermarks.last_stable_offset == 5
-    assert read_values(log, isolation=COMMITTED) == [b"1a", b"1b"]
-
-
-@kafka("UnifiedLogTest.testTransactionIndexUpdated")
-def test_aborts_are_noted_with_the_stable_end_of_their_moment(log: Log) -> None:
-    """Producer, first and last offset, last stable offset."""
-    one, two = Producer(log, 1), Producer(log, 2)
-    one.write(b"1", b"1")
-    two.write(b"2")
-    assert one.end(ABORT) == 3
-    two.write(b"2")
-    assert two.end(ABORT) == 5
-    log.durability.commit()
-    assert aborted(log) == [AbortedTransaction(1, 0, 3, 2), AbortedTransaction(2, 2, 5, 6)]
-    assert read_values(log, isolation=COMMITTED) == []
-
-
-@kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
-def test_an_abort_over_several_segments_is_found_from_the_first(log: Log) -> None:
-    """A read of the first segment leaves out what a marker in a later one aborted."""
-    producer = Producer(log, 1)
-    producer.write(b"gone")
-    append_values(log, b"stays")
-    log.roll()
-    producer.write(b"gone too")
-    log.roll()
-    producer.end(ABORT)
-    log.durability.commit()
-    assert read_values(log, isolation=COMMITTED) == [b"stays"]
-    fetched = log.reader.read(0, max_bytes=1, isolation=COMMITTED)
-    assert fetched is not None
-    assert (bytes(fetched.data), fetched.next_offset) == (b"", 1)
-
-
 @kafka(
     "UnifiedLogTest.testRebuildTransactionalState",
     "LogLoaderTest.testFullTransactionIndexRecovery",
@@ -170,105 +91,6 @@ def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_
     two.end(COMMIT)
     again.durability.commit()
     assert read_values(again, isolation=COMMITTED) == [b"open", b"plain"]
-
-
-@kafka(
-    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment",
-    "UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion",
-)
-def test_a_deletion_raises_the_unstable_offset(log: Log) -> None:
-    """It never lies below the log start."""
-    Producer(log, 1).write(b"a", b"b", b"c")
-    log.roll()
-    append_values(log, b"d", b"e")
-    log.durability.commit()
-    for before in (1, 3, 4):
-        log.delete_records(before)
-        assert log.watermarks.last_stable_offset == before
-    log.maintenance.run_retention()
-    assert log.watermarks.last_stable_offset == 4
-    log.delete_records(5)
-    assert log.watermarks.last_stable_offset == 5
-    log.maintenance.check_invariants()
-
-
-@kafka(
-    "UnifiedLogTest.testTruncateBelowFirstUnstableOffset",
-    "UnifiedLogTest.testTruncateFullyAndStartBelowFirstUnstableOffset",
-)
-def test_truncation_below_a_transaction_forgets_it(log: Log) -> None:
-    """Nothing is undecided any more."""
-    append_values(log, b"plain")
-    Producer(log, 1).write(b"undecided")
-    log.durability.commit()
-    unstable = [log.watermarks.first_unstable]
-    log.truncate_to(1)
-    unstable.append(log.watermarks.first_unstable)
-    assert log.watermarks.last_stable_offset == 1
-    Producer(log, 2).write(b"undecided")
-    log.truncate_to(0)
-    unstable.append(log.watermarks.first_unstable)
-    assert unstable[0] is not None
-    assert unstable[1:] == [None, None]
-
-
-@kafka(
-    "UnifiedLogTest.testZombieCoordinatorFenced",
-    "UnifiedLogTest.testZombieCoordinatorFencedEmptyTransaction",
-    "UnifiedLogTest.testEndTxnWithFencedProducerEpoch",
-)
-def test_an_older_coordinator_or_producer_is_fenced(log: Log) -> None:
-    """Markers of an older epoch are refused, for an empty transaction too."""
-    producer = Producer(log, 1)
-    producer.write(b"a")
-    producer.end(ABORT, epoch=1, coordinator_epoch=5)
-    with pytest.raises(CoordinatorFenced):
-        producer.end(COMMIT, epoch=1, coordinator_epoch=4)
-    with pytest.raises(ProducerFenced):
-        producer.end(COMMIT, epoch=0, coordinator_epoch=5)
-
-
-@kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
-def test_recovery_accepts_an_older_coordinator(world: World, log: Log) -> None:
-    """What is in the log stays."""
-    producer = Producer(log, 1)
-    producer.write(b"a")
-    producer.end(ABORT, coordinator_epoch=5)
-    marker = build_end_marker(
-        ABORT,
-        producer_id=1,
-        producer_epoch=0,
-        coordinator_epoch=4,
-        timestamp=START_MS,
-        base_offset=2,
-    )
-    log.append(marker, origin=AppendOrigin.REPLICATION)
-    log.durability.commit()
-    world.restart(power_cut=False)
-    assert world.open_log(CONFIG).watermarks.log_end_offset == 3
-
-
-@kafka("UnifiedLogTest.testAppendToTransactionIndexFailure")
-def test_an_index_that_cannot_be_written_takes_the_log_offline(world: World, log: Log) -> None:
-    """The marker is not in the log, and can be written after a start."""
-    producer = Producer(log, 1)
-    producer.write(b"a")
-    log.durability.commit()
-    world.disk.fail("append", path_end=".txnindex")
-    with pytest.raises(Exception, match="offline"):
-        producer.end(ABORT)
-    assert (log.watermarks.log_end_offset, log.watermarks.last_stable_offset) == (1, 0)
-    with pytest.raises(Exception, match="offline"):
-        append_values(log, b"b")
-    with pytest.raises(Exception, match="offline"):
-        log.close()
-    world.restart(power_cut=False)
-    again = world.open_log(CONFIG)
-    assert aborted(again) == []
-    Producer(again, 1).end(ABORT)
-    again.durability.commit()
-    assert aborted(again) == [AbortedTransaction(1, 0, 1, 2)]
-    assert again.watermarks.last_stable_offset == 2
 
 
 def test_control_records_of_other_kinds_end_nothing(log: Log) -> None:

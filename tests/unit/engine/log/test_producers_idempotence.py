@@ -8,6 +8,7 @@ from engine.errors import ProducerFenced, SequenceGap
 from engine.log.log import Log
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
+from tests.support.conformance_places import DENSE, Producer, transaction_of
 from tests.support.kafka import kafka
 from tests.support.logs import CONFIG, read_headers, read_values, with_config
 from tests.support.time import START_MS
@@ -116,15 +117,6 @@ def test_several_batches_are_judged_one_after_the_other(log: Log) -> None:
     assert log.append(numbered(5, 1)).base_offset == 6
 
 
-@kafka("UnifiedLogTest.testDuplicateAppendToFollower")
-def test_followers_accept_what_is_in_the_leaders_log(log: Log) -> None:
-    """Repeated sequences at new offsets are taken."""
-    for offset in (0, 1):
-        log.append(numbered(0, base_offset=offset), origin=AppendOrigin.REPLICATION)
-    log.durability.commit()
-    assert [header.base_sequence for header in read_headers(log)] == [0, 0]
-
-
 @kafka("UnifiedLogTest.testMultipleProducerIdsPerMemoryRecord")
 def test_a_set_of_many_producers_is_stored_unchanged(log: Log) -> None:
     """One body may hold batches of several."""
@@ -196,28 +188,6 @@ def test_old_record_times_do_not_lose_the_producer(world: World, log: Log) -> No
     assert again.append(numbered(5, **old)).base_offset == 1
 
 
-@kafka("UnifiedLogTest.testActiveProducers")
-def test_active_producers_tell_their_state(log: Log) -> None:
-    """Id, epoch and last sequence of each, by id."""
-    log.append(numbered(0, 3, producer_id=9, epoch=4))
-    log.append(numbered(5, 1, producer_id=2))
-    told = [(p.producer_id, p.producer_epoch, p.last_sequence) for p in log.producers.active()]
-    assert told == [(2, 0, 5), (9, 4, 2)]
-
-
-@kafka("UnifiedLogTest.testProducerIdExpirationOnSegmentDeletion")
-def test_deleting_segments_forgets_no_producer(world: World) -> None:
-    """Only their records go."""
-    log = world.open_log(with_config(retention_bytes=0))
-    log.append(numbered(0))
-    log.roll()
-    log.append(numbered(0, producer_id=8))
-    log.durability.flush()
-    assert len(log.maintenance.run_retention()) == 2
-    assert [entry.producer_id for entry in log.producers.active()] == [7, 8]
-    assert log.append(numbered(1)).base_offset == 2
-
-
 def test_a_refused_append_may_have_rolled(world: World) -> None:
     """The roll comes first, as in Kafka, and leaves an empty segment that is used next (5.5)."""
     log = world.open_log(with_config(segment_bytes=200))
@@ -227,3 +197,41 @@ def test_a_refused_append_may_have_rolled(world: World) -> None:
     assert log.reader.segments_count == 2
     assert log.append(numbered(5, 5)).base_offset == 5
     log.maintenance.check_invariants()
+
+
+@kafka(
+    "UnifiedLogTest.testDuplicateAppendToFollower",
+    "UnifiedLogTest.testMultipleProducersWithDuplicatesInSingleAppend",
+    "UnifiedLogTest.testMultipleProducerIdsPerMemoryRecord",
+)
+def test_batches_with_given_offsets_may_repeat_sequences() -> None:
+    """What comes from another log is stored as it is, duplicates and several producers included."""
+    log = World().open_log(DENSE)
+    data = b"".join(
+        new_batch(base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0)
+        for offset, producer in enumerate((1, 2, 1, 3, 2, 1))
+    )
+    log.append(data, origin=AppendOrigin.REPLICATION)
+    log.durability.commit()
+    fetched = log.reader.read(0, max_bytes=1 << 20)
+    assert fetched is not None
+    assert bytes(fetched.data) == data
+    assert [entry.producer_id for entry in log.producers.active()] == [1, 2, 3]
+
+
+@kafka("UnifiedLogTest.testActiveProducers")
+def test_producers_are_described() -> None:
+    """Idempotent, in a transaction, and after one: epoch, last sequence, start, coordinator."""
+    log = World().open_log(DENSE)
+    Producer(log, 10, epoch=15).send()
+    begun = transaction_of(log, 20)
+    begun.send(2)
+    ended = transaction_of(log, 30)
+    ended.send()
+    ended.commit()
+    described = [
+        (e.producer_id, e.producer_epoch, e.last_sequence, e.transaction_first_offset)
+        for e in log.producers.active()
+    ]
+    assert described == [(10, 15, 0, None), (20, 0, 1, 1), (30, 0, 0, None)]
+    assert [e.coordinator_epoch for e in log.producers.active()] == [-1, -1, 0]

@@ -2,23 +2,10 @@
 
 import pytest
 
-from engine.errors import InvalidRequestValue
 from tests.support.builders import World
 from tests.support.conformance_places import DENSE, offsets_of
 from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segment_bases
-
-
-@kafka("UnifiedLogTest.testTruncateTo")
-def test_a_truncation_beyond_the_end_changes_nothing() -> None:
-    """Neither at the end nor after it is anything cut."""
-    log = World().open_log(DENSE)
-    values = fill(log, batches=10)
-    log.durability.commit()
-    before = (log.reader.size_bytes, log.reader.tag)
-    assert log.truncate_to(10) == log.truncate_to(11) == 10
-    assert (log.reader.size_bytes, log.reader.tag) == before
-    assert read_values(log) == values
 
 
 @kafka("UnifiedLogTest.testTruncateTo")
@@ -38,19 +25,6 @@ def test_a_truncation_leaves_what_lies_below(target: int) -> None:
     log.maintenance.check_invariants()
 
 
-@kafka("UnifiedLogTest.testTruncateTo")
-def test_a_truncation_below_the_first_segment_restarts_there() -> None:
-    """Of a log that begins at 50, one to 20 leaves an empty log at 20."""
-    log = World().open_log(DENSE, log_start_offset=50)
-    fill(log, batches=3)
-    log.truncate_to(20)
-    marks = log.watermarks
-    assert (marks.log_start_offset, marks.high_watermark, marks.log_end_offset) == (20, 20, 20)
-    assert segment_bases(log) == [20]
-    with pytest.raises(InvalidRequestValue):
-        log.truncate_to(-1)
-
-
 @kafka("LocalLogTest.testTruncateTo")
 def test_later_segments_go_with_a_truncation() -> None:
     """The segment that holds the target is active again, and appends go on at the target."""
@@ -66,27 +40,6 @@ def test_later_segments_go_with_a_truncation() -> None:
     assert read_values(log) == values[:8]
     world.scheduler.advance(60_000)
     assert offsets_of(world, ".log") == [0, 3, 6]
-
-
-@kafka("UnifiedLogTest.testTruncateFullyAndStart", "LocalLogTest.testTruncateFullyAndStartAt")
-@pytest.mark.parametrize("offset", [0, 4, 7, 100])
-def test_a_truncation_below_the_first_segment_leaves_an_empty_one(offset: int) -> None:
-    """Start, high watermark and end are the new offset, and appends begin there."""
-    log = World().open_log(DENSE, log_start_offset=200)
-    fill_segments(log, 4, 3)
-    log.durability.commit()
-    log.truncate_to(offset)
-    marks = log.watermarks
-    assert (marks.log_start_offset, marks.high_watermark, marks.log_end_offset) == (offset,) * 3
-    assert (segment_bases(log), log.reader.size_bytes, log.durability.recovery_point) == (
-        [offset],
-        0,
-        offset,
-    )
-    values = fill(log, batches=2)
-    log.durability.commit()
-    assert read_values(log) == values
-    log.maintenance.check_invariants()
 
 
 @kafka("LocalLogTest.testCreateAndDeleteSegment")

@@ -15,7 +15,6 @@ from engine.errors import OffsetBelowLogStart
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
 from engine.log.maintenance.retention import removable
-from engine.log.results import RemovalReason
 from engine.runtime import Runtime
 from engine.scheduler import ThreadScheduler
 from engine.state.watermarks import Watermarks
@@ -32,7 +31,6 @@ from tests.support.logs import (
     segment_bases,
     with_config,
 )
-from tests.support.time import START_MS
 
 HOUR_MS = 3_600_000
 KEEPS_AN_HOUR = with_config(retention_ms=HOUR_MS)
@@ -111,37 +109,6 @@ def test_retention_never_takes_the_log_start_past_the_high_watermark(committed: 
 
 
 @kafka(
-    "UnifiedLogTest.shouldDeleteSizeBasedSegments",
-    "UnifiedLogTest.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize",
-)
-@pytest.mark.parametrize(("kept", "bases"), [(10, [5, 10]), (15, [0, 5, 10]), (14, [0, 5, 10])])
-def test_retention_by_size_removes_whole_segments_that_are_too_much(
-    kept: int, bases: list[int]
-) -> None:
-    """Of three segments of five records, a limit of ten leaves two, a larger one all."""
-    world = World()
-    record_bytes = of_segments(World(), DENSE, 1).reader.size_bytes
-    log = of_segments(world, with_config(retention_bytes=kept * record_bytes), 5, 5, 5)
-    log.maintenance.run_retention()
-    assert segment_bases(log) == bases
-    assert log.watermarks.log_start_offset == bases[0]
-
-
-@kafka(
-    "UnifiedLogTest.shouldDeleteTimeBasedSegmentsReadyToBeDeleted",
-    "UnifiedLogTest.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted",
-)
-@pytest.mark.parametrize(("waits_ms", "bases"), [(HOUR_MS, [0, 5, 10]), (HOUR_MS + 1, [15])])
-def test_retention_by_time_removes_what_is_older(waits_ms: int, bases: list[int]) -> None:
-    """Exactly an hour is not older than an hour; all expired leaves one empty segment."""
-    world = World()
-    log = of_segments(world, KEEPS_AN_HOUR, 5, 5, 5)
-    world.clock.advance(waits_ms)
-    log.maintenance.run_retention()
-    assert segment_bases(log) == bases
-
-
-@kafka(
     "UnifiedLogTest.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete",
     "UnifiedLogTest.shouldDeleteSegmentsReadyToBeDeletedWhenCleanupPolicyIsCompactAndDelete",
 )
@@ -182,38 +149,6 @@ def test_segments_below_the_log_start_go_under_any_policy(
     assert len(read_values(log)) == 15 - before
     with pytest.raises(OffsetBelowLogStart):
         log.reader.read(before - 1, max_bytes=1)
-
-
-@kafka("UnifiedLogTest.testRetentionIdempotency")
-def test_one_pass_removes_all_there_is_to_remove() -> None:
-    """What the log start gives up uncovers what expired; the next pass finds nothing."""
-    world = World()
-    log = world.open_log(KEEPS_AN_HOUR)
-    append_values(log, b"1", timestamp=START_MS + HOUR_MS // 2)
-    log.roll()
-    append_values(log, b"2", timestamp=START_MS - 2 * HOUR_MS)
-    log.roll()
-    append_values(log, b"3", timestamp=START_MS)
-    log.durability.commit()
-    assert log.maintenance.run_retention() == []
-    log.delete_records(1)
-    removed = [(segment.base_offset, segment.reason) for segment in log.maintenance.run_retention()]
-    assert removed == [(0, RemovalReason.LOG_START), (1, RemovalReason.TIME)]
-    assert log.maintenance.run_retention() == []
-
-
-@kafka("UnifiedLogTest.testThatGarbageCollectingSegmentsDoesntChangeOffset")
-def test_retention_leaves_the_log_end_where_it_was() -> None:
-    """After everything expired an append gets the next offset and is read."""
-    world = World()
-    log = of_segments(world, KEEPS_AN_HOUR, 7, 3)
-    world.clock.advance(2 * HOUR_MS)
-    assert len(log.maintenance.run_retention()) == 2
-    assert (segment_bases(log), log.watermarks.log_end_offset) == ([10], 10)
-    assert log.maintenance.run_retention() == []
-    append_values(log, b"new", timestamp=world.clock.now_ms())
-    log.durability.commit()
-    assert read_values(log) == [b"new"]
 
 
 @kafka(

@@ -10,7 +10,6 @@ import pytest
 from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.checkpoint.topics_file import TopicEntry, TopicsFile
 from engine.errors import (
-    CorruptCheckpoint,
     DirectoryLocked,
     InvalidDataDirectory,
     Recovering,
@@ -259,28 +258,6 @@ def test_a_damaged_checkpoint_costs_a_recovery_and_no_more(
     manager = world.open_manager()
     assert manager.log(EVENTS).watermarks.high_watermark == 3
     assert "recovered from their start" in caplog.text
-
-
-def test_a_damaged_topics_file_stops_the_start() -> None:
-    """Nothing else knows what the topics file said, so nothing is guessed."""
-    world = World()
-    write_file(world, names.TOPICS_FILE, b"{")
-    with pytest.raises(CorruptCheckpoint):
-        world.open_manager()
-
-
-def test_a_damaged_topic_id_of_ours_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
-    """The topics file knows the id that a damaged partition.metadata held."""
-    world = World()
-    manager = world.open_manager({"events": 1})
-    topic_id = manager.topic("events").topic_id
-    manager.close()
-    write_file(world, "events-0/partition.metadata", b"version: 0\n")
-    manager = world.open_manager()
-    assert "ignoring a " in caplog.text
-    assert manager.log(EVENTS).topic_id == topic_id
-    content = world.fs.read_bytes(DATA / "events-0" / names.PARTITION_METADATA)
-    assert topic_id.encode() in content
 
 
 def test_partitions_of_ours_without_a_directory_start_empty() -> None:

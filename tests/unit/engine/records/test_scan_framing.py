@@ -8,7 +8,6 @@ import pytest
 
 from engine.config import LogConfig
 from engine.errors import StoredDataCorrupt
-from engine.fs.filesystem import PosixFileSystem
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch
 from engine.records.header import HEADER_BYTES, parse_header
@@ -110,16 +109,6 @@ def test_a_segment_rolls_before_its_file_passes_31_bits() -> None:
     assert must_roll(room + 1)
 
 
-@kafka("FileRecordsTest.testOpenOversizeFile")
-def test_a_file_that_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
-    """Positions have 31 bits, so a larger file cannot be indexed."""
-    path = tmp_path / "00000000000000000000.log"
-    with path.open("wb") as file:
-        file.truncate(INT32_MAX + 1)
-    with pytest.raises(StoredDataCorrupt, match="2147483648 bytes"):
-        Segment(PosixFileSystem(), tmp_path, 0, LogConfig(), now_ms=0)
-
-
 @kafka("FileRecordsTest.testSliceSizeLimitWithConcurrentWrite")
 def test_a_walk_never_sees_what_is_appended_meanwhile(records: FileRecords) -> None:
     """While a writer appends, bytes up to an end taken before stay what they were."""
@@ -151,7 +140,7 @@ def test_reading_does_not_move_the_end(records: FileRecords) -> None:
     assert records.size_bytes == SIZE + len(FIRST)
 
 
-@kafka("FileRecordsTest.testSearch")
+@kafka("LogSegmentTest.testReadFromGap", "FileRecordsTest.testSearch")
 @pytest.mark.parametrize(
     ("offset", "found"),
     [(0, 0), (1, 1), (2, 1), (3, 2), (49, 2), (50, 2), (54, 2), (55, None)],
@@ -165,14 +154,6 @@ def test_the_search_finds_the_first_batch_that_reaches_the_offset(
     expected = None if found is None else BatchPosition(*ranges[found], STARTS[found], ends[found])
     for start in STARTS[: len(BATCHES) if found is None else found + 1]:
         assert records.batch_at_or_after(offset, start, SIZE, next_offset=0) == expected
-
-
-@kafka("FileRecordsTest.testTruncate")
-def test_truncation_at_a_boundary_leaves_the_batches_before(records: FileRecords) -> None:
-    """The first two batches stay whole, and an append takes the third one's place."""
-    records.truncate(STARTS[2])
-    assert [bytes(view.buffer) for _, view in records.batches(0, STARTS[2])] == [FIRST, SECOND]
-    assert records.append(FIRST) == STARTS[2]
 
 
 @kafka("FileRecordsTest.testBytesLengthOfWriteTo")
@@ -194,7 +175,10 @@ def test_a_read_beyond_the_end_is_refused(records: FileRecords) -> None:
         records.read(STARTS[2], len(THIRD) + 1)
 
 
-@kafka("FileRecordsTest.testPreallocateClearShutdown")
+@kafka(
+    "LogSegmentTest.testCreateWithInitFileSizeAppendMessage",
+    "FileRecordsTest.testPreallocateClearShutdown",
+)
 def test_a_preallocated_segment_is_trimmed_when_it_is_closed() -> None:
     """Until then the file has its full length; reopened it has its batches and no more."""
     disk = ForgetfulDisk()

@@ -64,30 +64,12 @@ def test_an_empty_segment_holds_nothing() -> None:
     assert segment.maximum == TimestampOffset(-1, -1)
 
 
-@kafka("LogSegmentTest.testReadAfterLast")
-def test_what_lies_after_the_last_batch_is_not_here() -> None:
-    """The caller goes on in the next segment."""
-    segment = Shelf().segment(50)
-    filled(segment, [50, 51])
-    assert segment.locate(52) is None
-
-
 @kafka("LogSegmentTest.testReadBeforeFirstOffset")
 def test_before_the_first_offset_is_the_first_batch() -> None:
     """An offset below answers with the first batch."""
     segment = Shelf().segment(40)
     filled(segment, [50, 51])
     assert segment.locate(41) == segment.locate(50) == BatchPosition(50, 50, 0, len(batch_at(50)))
-
-
-@kafka("LogSegmentTest.testReadFromGap", "FileRecordsTest.testSearch")
-def test_a_gap_is_answered_by_the_next_batch() -> None:
-    """What compaction took is skipped."""
-    segment = Shelf().segment(40)
-    positions = filled(segment, [50, 51, 60, 61])
-    found = segment.locate(55)
-    assert found is not None
-    assert (found.base_offset, found.position) == (60, positions[2])
 
 
 @kafka("UnifiedLogTest.testCompressedMessages")
@@ -305,23 +287,6 @@ def test_closing_an_untouched_segment_opens_nothing() -> None:
     shelf = Shelf()
     shelf.segment().close()
     assert shelf.names == ["00000000000000000000.log"]
-
-
-@kafka("LogSegmentTest.testCreateWithInitFileSizeAppendMessage")
-@pytest.mark.parametrize("preallocate", [True, False])
-def test_preallocated_bytes_are_no_content(*, preallocate: bool) -> None:
-    """A new file may be long and is empty."""
-    shelf = Shelf(with_config(preallocate=preallocate, segment_bytes=4_096))
-    segment = shelf.segment()
-    path = segment.records.path
-    assert shelf.disk.size_bytes(path) == (4_096 if preallocate else 0)
-    assert segment.size_bytes == 0
-    filled(segment, [0, 1])
-    assert offsets_of(segment) == [0, 1]
-    size = segment.size_bytes
-    segment.close()
-    assert shelf.disk.size_bytes(path) == size
-    assert shelf.segment(is_new=False).size_bytes == size
 
 
 @kafka("LogSegmentTest.testChangeFileSuffixes")

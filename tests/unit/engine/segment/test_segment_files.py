@@ -59,14 +59,6 @@ def test_batches_are_intact_or_reported() -> None:
     assert damage.value.facts()["offset"] == 1
 
 
-@kafka("FileRecordsTest.testIterationDoesntChangePosition")
-def test_reading_leaves_the_end_where_it_was() -> None:
-    """After reads the next append still goes to the end."""
-    records = records_with(batch_at(0))
-    list(records.headers(0, records.size_bytes))
-    assert records.append(batch_at(1)) == len(batch_at(0))
-
-
 @kafka("FileRecordsTest.testTruncate")
 def test_cutting_takes_the_file_back() -> None:
     """The earlier batches stay; a size beyond the end is refused."""

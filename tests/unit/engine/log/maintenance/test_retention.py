@@ -10,17 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import (
-    InvalidRequestValue,
     OffsetBelowLogStart,
-    OffsetBeyondLogEnd,
     StorageOffline,
 )
 from engine.log.log import Log
 from engine.log.maintenance.retention import removable
-from engine.log.results import RemovalReason
 from engine.state.watermarks import Watermarks
 from engine.types import EpochOffset, LogStartReason, OffsetMetadata
-from tests.support.builders import World, new_batch, values_of
+from tests.support.builders import World, values_of
 from tests.support.filesystem import PowerCut
 from tests.support.kafka import kafka
 from tests.support.logs import (
@@ -108,24 +105,6 @@ def test_the_empty_last_segment_stays() -> None:
     assert reasons(segments, retention_bytes=0, retention_ms=0) == [(0, "size")]
 
 
-@kafka(
-    "UnifiedLogTest.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete",
-    "UnifiedLogTest.shouldNotDeleteSegmentsWhenPolicyDoesNotIncludeDelete",
-)
-def test_below_the_log_start_goes_under_any_policy() -> None:
-    """Only whole segments go, whatever the topic says."""
-    settings: dict[str, Any] = {
-        "cleanup_policy": ("compact",),
-        "retention_ms": 0,
-        "retention_bytes": 0,
-    }
-    assert reasons(THREE, log_start=9, **settings) == []
-    assert reasons(THREE, log_start=10, **settings) == [(0, "log_start")]
-    assert reasons(THREE, log_start=25, **settings) == [(0, "log_start"), (10, "log_start")]
-    both = {**settings, "cleanup_policy": ("compact", "delete")}
-    assert len(reasons(THREE, **both)) == 3
-
-
 @kafka("UnifiedLogTest.testRetentionIdempotency")
 def test_each_rule_looks_at_what_the_one_before_left() -> None:
     """A deletion by the start unblocks one by age at once."""
@@ -152,25 +131,6 @@ def test_what_is_left_holds_the_limit_if_it_ever_did(
 
 def files(world: World) -> list[str]:
     return [name for name in world.disk.list_directory(DIRECTORY) if name[0] == "0"]
-
-
-@kafka("UnifiedLogTest.testAsyncDelete", "LocalLogTest.testRemoveAndDeleteSegmentsAsync")
-def test_removed_files_are_renamed_now_and_removed_later() -> None:
-    """Names change at once, files go after file.delete.delay.ms."""
-    world = World()
-    log = world.open_log(with_config(retention_bytes=SIZE))
-    fill_segments(log, 2, 1)
-    log.durability.commit()
-    removed = log.maintenance.run_retention()
-    assert [(r.base_offset, r.next_offset, r.reason) for r in removed] == [
-        (0, 2, RemovalReason.SIZE)
-    ]
-    assert log_path(0).name + ".deleted" in files(world)
-    world.scheduler.advance(CONFIG.file_delete_delay_ms - 1)
-    assert log_path(0).name + ".deleted" in files(world)
-    world.scheduler.advance(1)
-    assert [name for name in files(world) if name.endswith(".deleted")] == []
-    assert read_values(log) == [b"000002"]
 
 
 def test_a_dry_run_names_and_removes_nothing() -> None:
@@ -216,25 +176,6 @@ def test_removal_survives_a_power_cut() -> None:
     again = world.open_log(CONFIG)
     assert again.watermarks.log_start_offset == 2
     assert read_values(again) == values[2:]
-
-
-@kafka(
-    "UnifiedLogTest.testRetentionDeletesProducerStateSnapshots",
-    "UnifiedLogTest.testLogStartOffsetMovementDeletesSnapshots",
-)
-def test_snapshots_of_removed_segments_go_too() -> None:
-    """One is left for each segment that is."""
-    world = World()
-    log = world.open_log(with_config(retention_bytes=2 * len(new_batch())))
-    for sequence in range(4):
-        log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
-        log.roll()
-    log.durability.commit()
-    log.maintenance.run_retention()
-    world.scheduler.advance(CONFIG.file_delete_delay_ms)
-    snapshots = [int(name[:20]) for name in files(world) if name.endswith(".snapshot")]
-    assert segment_bases(log) == [2, 3, 4]
-    assert snapshots == [2, 3, 4]
 
 
 def test_removal_is_skipped_when_the_directory_went_offline() -> None:
@@ -304,17 +245,6 @@ def test_minus_one_deletes_up_to_the_high_watermark(log: Log) -> None:
     assert log.delete_records(-1) == 6
     log.durability.commit()
     assert read_values(log) == [b"000006"]
-
-
-@kafka("UnifiedLogTest.testCannotIncrementLogStartOffsetPastHighWatermark")
-def test_only_committed_records_can_be_deleted(log: Log) -> None:
-    """Above the high watermark is out of range."""
-    fill(log, batches=1, first=6)
-    with pytest.raises(OffsetBeyondLogEnd) as refusal:
-        log.delete_records(7)
-    assert refusal.value.facts()["high_watermark"] == 6
-    with pytest.raises(InvalidRequestValue):
-        log.delete_records(-2)
 
 
 def test_a_deletion_is_kept_by_its_checkpoint() -> None:

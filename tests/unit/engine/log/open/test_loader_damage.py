@@ -8,7 +8,7 @@ from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
-from tests.support.conformance_places import DENSE, offsets_of, remove_files, reopen, snapshots_of
+from tests.support.conformance_places import DENSE, offsets_of, remove_files, reopen
 from tests.support.kafka import kafka
 from tests.support.logs import (
     DIRECTORY,
@@ -275,14 +275,3 @@ def test_empty_files_are_a_log(*, clean: bool) -> None:
     assert log.append(new_batch()).base_offset == 0
     log.durability.commit()
     assert log.watermarks.high_watermark == 1
-
-
-@kafka("UnifiedLogTest.testLoadPartitionDirWithNoSegmentsShouldNotThrow")
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_directory_without_segments_opens_with_one(*, clean: bool) -> None:
-    """What a crash left of a new log, or of one being deleted, opens empty."""
-    world = World()
-    log = world.open_log(DENSE, was_clean=clean)
-    assert (segment_bases(log), log.watermarks.log_end_offset) == ([0], 0)
-    assert snapshots_of(world) == []
-    log.maintenance.check_invariants()

@@ -295,7 +295,10 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     assert Producer(log).send().base_offset == 15
 
 
-@kafka("UnifiedLogTest.testLogReinitializeAfterManualDelete")
+@kafka(
+    "UnifiedLogTest.testLoadPartitionDirWithNoSegmentsShouldNotThrow",
+    "UnifiedLogTest.testLogReinitializeAfterManualDelete",
+)
 def test_an_empty_directory_goes_on_at_its_known_start() -> None:
     """If all files are missing, the log start in the checkpoint is the log end."""
     log = World().open_log(LogConfig(segment_index_bytes=1200), log_start_offset=500)

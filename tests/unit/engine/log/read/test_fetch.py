@@ -6,7 +6,6 @@ import pytest
 
 from engine.errors import (
     InvalidRequestValue,
-    OffsetBelowLogStart,
     OffsetBeyondLogEnd,
 )
 from engine.log.log import Log
@@ -21,7 +20,6 @@ from tests.support.logs import (
     batches_in,
     fill,
     fill_segments,
-    read_records,
     read_values,
     segment_bases,
     with_config,
@@ -69,43 +67,6 @@ def test_a_read_ends_strictly_below_its_bound(isolation: FetchIsolation) -> None
         assert fetched.next_offset == max(offset, bound)
     with pytest.raises(OffsetBeyondLogEnd):
         log.reader.read(9, max_bytes=1, isolation=isolation)
-
-
-@kafka("UnifiedLogTest.testReadOutOfRange")
-def test_below_the_start_and_beyond_the_end_are_errors() -> None:
-    """Both tell where the log is; the end itself is empty."""
-    log = World().open_log(DENSE, log_start_offset=1024)
-    append_values(log, b"value")
-    log.durability.commit()
-    log.truncate_to(1025)
-    empty = fetch(log, 1025, 1000)
-    assert (empty.data, empty.next_offset, empty.first_offset) == (b"", 1025, None)
-    with pytest.raises(OffsetBelowLogStart) as below:
-        log.reader.read(1023, max_bytes=1000)
-    with pytest.raises(OffsetBeyondLogEnd) as beyond:
-        log.reader.read(1026, max_bytes=1000)
-    for refused, offset in ((below, 1023), (beyond, 1026)):
-        assert refused.value.facts() == {
-            "offset": offset,
-            "log_start_offset": 1024,
-            "high_watermark": 1025,
-            "last_stable_offset": 1025,
-            "log_end_offset": 1025,
-        }
-
-
-@kafka("UnifiedLogTest.testHighWatermarkMetadataUpdatedAfterSegmentRoll")
-def test_at_the_high_watermark_a_roll_hides_what_is_appended_later() -> None:
-    """High watermark at the end, a roll, an append: a reader there gets nothing yet."""
-    log = World().open_log(DENSE)
-    fill(log, batches=1)
-    log.durability.commit()
-    log.roll()
-    fill(log, batches=1, first=1)
-    assert log.watermarks.high_watermark == 1
-    assert offsets_in(fetch(log, 1)) == []
-    log.durability.commit()
-    assert offsets_in(fetch(log, 1)) == [1]
 
 
 @kafka("UnifiedLogTest.testHighWatermarkMaintenance", "UnifiedLogTest.testOffsetSnapshot")
@@ -205,45 +166,6 @@ def test_a_gap_is_answered_by_the_next_record(max_bytes: int) -> None:
         expected = next(known for known in GAPS if known >= offset)
         assert offsets_in(fetched)[0] == fetched.first_offset == expected
         assert len(fetched.data) <= max(max_bytes, 80)
-
-
-@kafka("UnifiedLogTest.testReadWithTooSmallMaxLength")
-@pytest.mark.parametrize("max_bytes", [0, 1, 70])
-def test_a_budget_below_one_batch_gives_nothing_unless_one_is_asked_for(max_bytes: int) -> None:
-    """Parts of batches never go out."""
-    log = World().open_log(DENSE)
-    fill(log, batches=3)
-    log.durability.commit()
-    for offset in range(3):
-        none = fetch(log, offset, max_bytes, minimum_one_batch=False)
-        assert (none.data, none.next_offset) == (b"", offset)
-        assert offsets_in(fetch(log, offset, max_bytes)) == [offset]
-
-
-@kafka("UnifiedLogTest.testReadAtLogGap")
-def test_an_offset_that_its_segment_lacks_comes_from_the_next_one() -> None:
-    """The last records of a segment are gone: who asks for them gets the next segment's first."""
-    log = World().open_log(with_config(cleanup_policy=("compact",)))
-    for offset in (0, 1):
-        log.append(new_batch(base_offset=offset), origin=AppendOrigin.REPLICATION)
-    log.roll()
-    log.append(new_batch(base_offset=6), origin=AppendOrigin.REPLICATION)
-    log.durability.commit()
-    for offset in range(2, 7):
-        assert offsets_in(fetch(log, offset, 200)) == [6]
-
-
-@kafka("UnifiedLogTest.testCompressedMessages")
-@pytest.mark.parametrize("offset", range(6))
-def test_any_offset_inside_a_compressed_batch_returns_the_batch(offset: int) -> None:
-    """Whole, from its first record on."""
-    log = World().open_log(DENSE)
-    for values in ([b"hello", b"there"], [b"alpha", b"beta"], [b"x", b"y"]):
-        append_values(log, *values, codec=1)
-    log.durability.commit()
-    first = offset // 2 * 2
-    assert offsets_in(fetch(log, offset, 1)) == [first, first + 1]
-    assert len(read_records(log, offset)) == 6 - offset
 
 
 # -- look-ups by time --------------------------------------------------------------------------

@@ -36,21 +36,6 @@ def found(log: Log, time: int) -> int | None:
     return None if answer is None else answer.offset
 
 
-@kafka("LogSegmentTest.testFindOffsetByTimestamp")
-def test_the_first_record_of_at_least_that_time_is_found(log: Log) -> None:
-    """Exact, between, before the first and past the last."""
-    timed(log, *range(0, 400, 10))
-    assert [found(log, time) for time in (-5, 0, 1, 10, 385, 390)] == [0, 0, 1, 1, 39, 39]
-    assert found(log, 391) is None
-
-
-@kafka("UnifiedLogTest.testFetchOffsetByTimestampIncludesLeaderEpoch")
-def test_the_answer_is_the_records_own(log: Log) -> None:
-    """Time, offset and epoch."""
-    timed(log, 0, 10)
-    assert log.reader.offset_for_time(START_MS + 5) == TimestampAndOffset(START_MS + 10, 1, 0)
-
-
 def test_an_epoch_that_is_not_known_is_none(log: Log) -> None:
     """A batch without an epoch answers without one."""
     batch = batch_at(0)
@@ -58,12 +43,6 @@ def test_an_epoch_that_is_not_known_is_none(log: Log) -> None:
     log.append(batch, origin=AppendOrigin.REPLICATION)
     log.durability.commit()
     assert log.reader.offset_for_time(START_MS) == TimestampAndOffset(START_MS, 0, None)
-
-
-def test_an_empty_log_has_no_times(log: Log) -> None:
-    """Neither a time nor a maximum is found where nothing is."""
-    assert log.reader.offset_for_time(0) is None
-    assert log.reader.max_timestamp() is None
 
 
 def test_only_the_first_segment_that_reaches_the_time_is_searched(log: Log) -> None:
@@ -102,15 +81,6 @@ def test_what_is_not_committed_is_not_found(log: Log) -> None:
     assert log.reader.max_timestamp() is None
     log.durability.commit()
     assert found(log, 50) == 1
-
-
-@kafka("UnifiedLogTest.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp")
-def test_the_maximum_is_the_first_record_that_has_it(log: Log) -> None:
-    """Not the last one, and of equals the first."""
-    timed(log, 0, 70, 20, 70)
-    log.roll()
-    timed(log, 70, 30)
-    assert log.reader.max_timestamp() == TimestampAndOffset(START_MS + 70, 1, 0)
 
 
 def test_a_log_without_times_has_a_maximum_without_one(log: Log) -> None:

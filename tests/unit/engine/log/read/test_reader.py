@@ -178,14 +178,6 @@ def followed(*offsets: int, segment_bytes: int = 1 << 20) -> Log:
     return log
 
 
-@kafka("UnifiedLogTest.testAppendAndReadWithNonSequentialOffsets")
-def test_a_gap_is_answered_by_what_follows() -> None:
-    """The next batch is read."""
-    log = followed(0, 5, 9)
-    assert offsets_read(log, 1, max_bytes=1) == [5]
-    assert offsets_read(log, 6) == [9]
-
-
 @kafka("UnifiedLogTest.testReadAtLogGap")
 def test_a_gap_at_the_end_of_a_segment_leads_into_the_next() -> None:
     """If the floor segment has nothing, the next one answers."""
