@@ -7,7 +7,6 @@ import re
 import subprocess
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 _EVERY_S: Final = 0.25
@@ -35,12 +34,7 @@ class MemoryWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Final
 
 PATIENCE_SECONDS: Final = 0.002
@@ -26,10 +25,5 @@ class Impatient:
         if not self._lock.acquire(timeout=PATIENCE_SECONDS):
             raise WouldBlock
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()

@@ -12,7 +12,6 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, Self
 
 from app.client.connection import Connection, Request, decode_object, topic_path
@@ -112,12 +111,7 @@ class Appender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Send the remaining records and wait; after an error only wait for open requests."""
         try:
             if error is None:

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import httpx
@@ -37,12 +36,7 @@ class Program:
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
             self._process.wait(_STOP_TIMEOUT_S)

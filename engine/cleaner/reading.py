@@ -7,32 +7,21 @@ undetectable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from engine.errors import CorruptBatch
 from engine.records.batch import BatchView
-from engine.records.compiled import DECODING_ERRORS
+from engine.records.compiled import DECODING_ERRORS, CompiledRecord
 from engine.records.header import MAGIC_2, BatchHeader, frame_size
-from engine.records.record import Headers
+from engine.records.record import Record
 from engine.segment.segment import Segment
 
 Pace = Callable[[int], None]
 """Called with a number of bytes before they are used; may wait, or raise CleaningAborted."""
 
 
-class StoredRecord(Protocol):
-    """A record from either decoder."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
+StoredRecord: TypeAlias = Record | CompiledRecord
+"""A record from either decoder."""
 
 
 def records_of(batch: BatchView, limit_bytes: int) -> Sequence[StoredRecord]:

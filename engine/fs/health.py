@@ -11,7 +11,6 @@ import errno
 import logging
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from engine.errors import Overloaded, StorageFull, StorageOffline, StoredDataCorrupt
@@ -195,12 +194,7 @@ class _Guard:
         if self._health.cause is not None:
             raise self._health.offline_error()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             raise self._health.fail(error) from error
 
@@ -208,12 +202,7 @@ class _Guard:
 class _SyncGuard(_Guard):
     __slots__ = ()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._health.ensure_held()  # otherwise the synced data may have no name
         else:
@@ -231,12 +220,7 @@ class _WriteGuard(_SyncGuard):
 class _AppendGuard(_Guard):
     __slots__ = ()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, OSError):
             return
         if error.errno in _NO_SPACE:
@@ -259,12 +243,7 @@ class _TryGuard(_AppendGuard):
 class _OpenGuard(_AppendGuard):
     __slots__ = ()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not (isinstance(error, OSError) and error.errno in _OF_ONE_FILE):
             super().__exit__(kind, error, trace)
 
@@ -275,12 +254,7 @@ class _ReadGuard(_Guard):
     def __enter__(self) -> None:
         self._health.ensure_readable()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             _raise_if_online(error)
         if isinstance(error, OSError):

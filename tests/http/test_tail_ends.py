@@ -217,23 +217,6 @@ async def test_a_server_without_a_way_to_cut_off_is_fine(tmp_path: Path) -> None
             assert (await tail.to_end())[-1].data["reason"] == "slow_consumer"
 
 
-async def test_credentials_that_end_end_their_tails(tmp_path: Path) -> None:
-    """Records committed after a key was revoked are not sent to its tails."""
-    root = bearer(create_key(tmp_path, "root", "admin:*", "append:*", "read:*"))
-    async with running(tmp_path) as api:
-        api.client.headers.update(root)
-        await api.create()
-        leaked = bearer(create_key(tmp_path, "leaked", "read:*"))
-        await api.service.security.refresh_keys()
-        async with tailing(api, stalls_after=0, **leaked) as tail:
-            await quiet(api)
-            revoke(tmp_path, "leaked")
-            await api.service.security.refresh_keys()
-            await api.append("secret")
-            begin, end = await tail.to_end()
-    assert (begin.name, end.name, end.data["reason"]) == ("offsets", "end", "unauthenticated")
-
-
 async def test_memory_that_is_full_ends_a_tail(tmp_path: Path) -> None:
     """What waits for slow clients is counted with all answers; beyond the limit a tail ends."""
     async with running(tmp_path, max_in_flight_answer_bytes=1_000) as api:

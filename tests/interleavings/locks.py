@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -48,12 +48,7 @@ class TurnLock:
     def __enter__(self) -> bool:
         return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from app.http.answers import Receive
@@ -104,12 +103,7 @@ class DisconnectWatcher:
         self._task = asyncio.ensure_future(self._until_disconnect())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._task.cancel()  # not awaited: a thousand readers may be answered in this turn
 
     def wakes(self, watch: Watch) -> None:
