@@ -213,7 +213,8 @@ class Protocol(CountedProtocol):
     @property
     def _is_idle(self) -> bool:
         """Whether every request is answered, although a discarded body may still arrive."""
-        return self._cycle is None or self.cycle.response_complete
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
 
     @property
     def _is_in_head(self) -> bool:

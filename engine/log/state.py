@@ -230,8 +230,9 @@ class LogState:
         raised = self.watermarks.with_high(target)
         if raised is not self.watermarks:
             self.watermarks = raised
-            self.producers.on_high_watermark(raised.high_watermark)
-            self.refresh_first_unstable()
+            if raised.first_unstable is not None:  # else no transaction waits for it
+                self.producers.on_high_watermark(raised.high_watermark)
+                self.refresh_first_unstable()
 
     def raise_log_start(self, offset: int, reason: LogStartReason) -> None:
         """Raise the log start to `offset`; the bytes below it stay until retention."""
