@@ -64,6 +64,8 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     },
     "IngestReceipt": {"topic": "flights", "partition": 1, "offset": 41, "count": 1},
     "IngestEndpoint": {"topic": "flights"},
+    "OtlpResponse": {},
+    "OtlpStatus": {"code": 5, "message": "there is no topic 'flights'"},
     "AppendReceipt": {
         "topic": "flights",
         "partition": 0,

@@ -149,6 +149,9 @@ class IngestParameters(Parameters):
     lines, any other body as one record. Default: as in the topic's ingest profile."""
 
 
+OtlpSignal = Literal["logs", "traces", "metrics"]
+
+
 class IngestedPart(ResponseModel):
     """The records of a body in one partition."""
 
@@ -176,3 +179,16 @@ class IngestEndpoint(ResponseModel):
     """The response to a sender's health check."""
 
     topic: TopicShown
+
+
+class OtlpResponse(ResponseModel):
+    """OTLP's response message of each signal: nothing, or what was refused of the request."""
+
+
+class OtlpStatus(ResponseModel):
+    """A `google.rpc.Status`: how OTLP tells errors."""
+
+    code: Int32
+    """A `google.rpc.Code`, such as 3 for INVALID_ARGUMENT."""
+    message: str
+    """What went wrong, for people."""

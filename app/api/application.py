@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 
 from app.api import reference_page
 from app.api.console import files as console
-from app.api.frame import Frame, path_as_sent
+from app.api.explanations import explained
+from app.api.frame import Frame
 from app.api.lifespan import lifespan
 from app.api.openapi.document import document
-from app.api.rest_v2.errors import error_answer, is_for_proxies
 from app.api.rest_v2.router import router as kafka_rest_v2
 from app.api.routes import ROUTERS
 from app.api.routes.parameters import query_names, unknown_parameter
@@ -35,9 +35,7 @@ from app.http.problems import (
     RouteNotFound,
     ServiceError,
     kind_of,
-    problem_answer,
 )
-from app.http.request_checks import trace_of
 from app.operations.read.wait import ClientGone
 from app.operations.service import Service
 from app.settings import Settings
@@ -110,14 +108,7 @@ def _ignore() -> None:
 async def _explain(request: Request, error: Exception) -> Response:
     service: Service = request.app.state.service
     service.telemetry.explained(kind_of(error).code)
-    explain = error_answer if is_for_proxies(request.scope["path"]) else problem_answer
-    return AnswerResponse(
-        explain(
-            error,
-            path=path_as_sent(request.scope),
-            trace=trace_of(dict(request.scope["headers"])),
-        )
-    )
+    return AnswerResponse(explained(error, request.scope))
 
 
 async def _explain_validation(request: Request, error: Exception) -> Response:

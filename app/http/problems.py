@@ -31,7 +31,8 @@ from engine.types import Buffer
 
 _LOG = logging.getLogger(__name__)
 
-_RETRY: Final = ((b"retry-after", b"1"),)
+RETRY_AFTER: Final = (b"retry-after", b"1")
+_RETRY: Final = (RETRY_AFTER,)
 MAX_ERRORS_LISTED: Final = 100
 
 _HALF_A_PAIR: Final = re.compile(

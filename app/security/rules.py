@@ -77,6 +77,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "appendBatches": APPEND,
     "ingest": APPEND,
     "checkIngest": APPEND,
+    "ingestOtlp": APPEND,
     "ingestWithToken": APPEND,
     "checkIngestWithToken": APPEND,
     "allowIngest": OPEN,

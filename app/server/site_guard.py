@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from app.api.frame import path_as_sent
-from app.api.rest_v2.errors import error_answer, is_for_proxies
+from app.api.explanations import explained
 from app.http.answers import App, Receive, Scope, Send, send_answer
 from app.http.ingest_urls import hide_token
-from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of, problem_answer
+from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of
 from app.http.request_checks import trace_of
 from app.operations.service import Service
 from app.security.sites import PROBES
@@ -42,9 +41,8 @@ class SiteGuard:
 
     async def _refuse(self, error: Exception, scope: Scope, send: Send) -> None:
         started = perf_counter()
-        explain = error_answer if is_for_proxies(scope["path"]) else problem_answer
         trace = trace_of(dict(scope["headers"]))
-        answer = explain(error, path=path_as_sent(scope), trace=trace)
+        answer = explained(error, scope)
         service = self._service
         service.telemetry.explained(kind_of(error).code)
         await send_answer(send, answer, trace)

@@ -19,6 +19,10 @@ Json: TypeAlias = dict[str, Any]
 
 PROBLEM_TYPE: Final = "application/problem+json"
 PROXY_TYPE: Final = "application/vnd.kafka.v2+json"
+OTLP_TYPE: Final = "application/x-protobuf"
+_ERRORS_OF_OTHERS: Final = {PROXY_TYPE: "KafkaRest", OTLP_TYPE: "Otlp"}
+"""Media types of other errors than problem documents, and the prefix of their components."""
+
 TAGS: Final = (
     {"name": "topics", "description": "Create, describe, configure and delete topics"},
     {"name": "produce", "description": "Append records and batches"},
@@ -110,8 +114,8 @@ def _share_problems(made: Json) -> None:
                     name = _named(status)
                     shared[name] = _problem_response(int(status))
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
-                elif PROXY_TYPE in content and int(status) >= 400:
-                    name = f"KafkaRest{_named(status)}"
+                elif content.keys() & _ERRORS_OF_OTHERS.keys() and int(status) >= 400:
+                    name = f"{_ERRORS_OF_OTHERS[next(iter(content))]}{_named(status)}"
                     shared[name] = {**response, "headers": error_headers(status)}
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
                 elif "HTTPValidationError" in str(content):

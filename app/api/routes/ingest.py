@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Path, Query
 
 from app.api.routes.shared import (
     IDEMPOTENCY_KEY,
@@ -13,12 +13,21 @@ from app.api.routes.shared import (
     TopicPath,
     answers,
     problems,
+    ref,
 )
 from app.codecs.calls import IngestCall
 from app.codecs.receipts import to_json
 from app.http.answers import AnswerResponse, json_answer
 from app.operations.ingest import ingest as operations
-from schemas.produce import IngestEndpoint, IngestParameters, IngestReceipt
+from app.operations.ingest import otlp
+from schemas.produce import (
+    IngestEndpoint,
+    IngestParameters,
+    IngestReceipt,
+    OtlpResponse,
+    OtlpSignal,
+    OtlpStatus,
+)
 
 router = APIRouter(prefix="/v1/topics", tags=["produce"], dependencies=[IDENTIFIED])
 
@@ -107,3 +116,52 @@ async def ingest(
 async def check_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """Respond to the health check of a sender, which is a GET or a HEAD."""
     return AnswerResponse(json_answer(to_json({"topic": exchange.service.topic(topic).name})))
+
+
+_OTLP_BYTES: Final = {"type": "string", "format": "binary"}
+_OTLP_BODIES: Final[dict[str, Any]] = {
+    "application/json": {
+        "schema": {"type": "object", "description": "An export request in OTLP's JSON"},
+        "example": {
+            "resourceLogs": [
+                {"scopeLogs": [{"logRecords": [{"body": {"stringValue": "flight 1141 landed"}}]}]}
+            ]
+        },
+    },
+    "application/x-protobuf": {"schema": _OTLP_BYTES},
+}
+_OTLP_STATUS: Final = {
+    "description": "A `google.rpc.Status` in the encoding of the request",
+    "content": {
+        "application/x-protobuf": {"schema": _OTLP_BYTES},
+        "application/json": {"schema": ref(OtlpStatus)},
+    },
+}
+
+
+@router.post(
+    "/{topic}/ingest/otlp/v1/{signal}",
+    operation_id="ingestOtlp",
+    dependencies=[Depends(_headers)],
+    responses={
+        200: {
+            "description": "An empty response message: everything is on disk",
+            "content": {
+                "application/x-protobuf": {"schema": _OTLP_BYTES},
+                "application/json": {"schema": ref(OtlpResponse)},
+            },
+        },
+        **dict.fromkeys((400, 401, 403, 404, 413, 415, 421, 422, 429, 503), _OTLP_STATUS),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": _OTLP_BODIES}},
+)
+async def ingest_otlp(
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    signal: Annotated[OtlpSignal, Path(description="What is exported.")],
+) -> AnswerResponse:
+    """Append one export request of OpenTelemetry; an exporter's endpoint is `…/ingest/otlp`.
+
+    The record has the request as it was sent, and its signal in the header `otlp-signal`.
+    """
+    return AnswerResponse(await otlp.ingest_otlp(exchange, topic, signal))

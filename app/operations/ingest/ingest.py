@@ -40,11 +40,16 @@ async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
     append = ingest_append(service, service.any_partition(topic), exchange.head, call)
-    body = await exchange.body_as_sent()
-    await service.senders.verified(exchange.caller, exchange.head, body, exchange.write)
-    body = await exchange.unpacked(body)
+    body = await verified_body(exchange)
     challenge = challenge_answer(service.profiles.of(topic), body)
     return challenge or await complete(append, exchange, body)
+
+
+async def verified_body(exchange: Exchange) -> Body:
+    """Return the decoded body of a request whose sender is known; raises InvalidSignature."""
+    body = await exchange.body_as_sent()
+    await exchange.service.senders.verified(exchange.caller, exchange.head, body, exchange.write)
+    return await exchange.unpacked(body)
 
 
 def ingest_append(
@@ -78,13 +83,13 @@ class _Written(NamedTuple):
 class IngestAppend(RecordsAppend):
     """The records of one body, for one partition or several."""
 
-    __slots__ = ("_default", "_partitions", "_parts", "_plan", "_written")
+    __slots__ = ("_default", "_partitions", "_parts", "_written", "plan")
 
     def __init__(self, service: Service, partition: Partition, plan: Plan) -> None:
         """`partition` is any one of the topic."""
         super().__init__(service, partition, _OPTIONS)
         topic = partition.topic
-        self._plan = plan
+        self.plan = plan
         self._partitions = partitions = service.topic(topic).partitions
         self._default = (
             service.sticky_partition(topic, partitions)
@@ -128,12 +133,12 @@ class IngestAppend(RecordsAppend):
         service, config = self._service, self.partition.config
         records = records_of(
             body,
-            self._plan,
+            self.plan,
             now_ms=service.clock.now_ms(),
             max_records=service.settings.max_records_per_request,
             requires_keys=config.is_compacted,
         )
-        if not self._plan.has_own_keys or self._partitions == 1:
+        if not self.plan.has_own_keys or self._partitions == 1:
             return {self._default: records}
         parts: dict[int, list[NewRecord]] = defaultdict(list)
         for record in records:

@@ -20,7 +20,9 @@ OF_HTTP = {
 }
 
 
-@schemathesis.serializer("application/x-ndjson", "application/vnd.kafka.recordbatch.v2")
+@schemathesis.serializer(
+    "application/x-ndjson", "application/vnd.kafka.recordbatch.v2", "application/x-protobuf"
+)
 def as_bytes(_context: SerializationContext, value: object) -> bytes:
     """Bodies that are not one JSON document go out as they were generated."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
