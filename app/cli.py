@@ -35,6 +35,8 @@ _MODULES: Final[Mapping[str, str]] = {
     "verify": "app.client.commands.verify",
     "repair": "app.client.commands.verify",
     "ingest": "app.client.commands.ingest",
+    "ingest-profile": "app.client.commands.senders",
+    "ingest-token": "app.client.commands.senders",
     "lake": "app.client.commands.lake",
     "keys": "app.server.key_commands",
 }
@@ -56,7 +58,7 @@ class _Program(TyperGroup):
 
     def _load(self, names: Iterable[str]) -> None:
         for name in names:
-            found = getattr(import_module(_MODULES[name]), name)
+            found = getattr(import_module(_MODULES[name]), name.replace("-", "_"))
             if not isinstance(found, typer.Typer):
                 one = typer.Typer(add_completion=False)
                 one.command(name)(found)

@@ -35,6 +35,8 @@ _ADVICE: Final = {
     "storage_offline": "The service's disk failed: see its log, then restart it.",
     "unauthenticated": "Set TIDELOG_API_KEY; `tidelog keys create` creates a key.",
     "forbidden": "Use a key with that scope: `tidelog keys list` shows the scopes of all keys.",
+    "ingest_profile_not_found": "`tidelog ingest-profile set` creates one.",
+    "ingest_token_not_found": "`tidelog ingest-token list` lists what there is.",
     "quota_exceeded": "Wait a moment, or ask for a larger quota ({limit} is {limit_value}).",
 }
 
