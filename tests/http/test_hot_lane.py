@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import logging
 import threading
 from pathlib import Path
 
@@ -377,18 +376,6 @@ async def test_a_topic_that_was_deleted_is_gone(service: Service) -> None:
         connection.send(each)
         statuses.append((await connection.answer()).status)
     assert statuses == [201, 204, 404]
-
-
-async def test_an_access_log_has_appends_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Method, path, status, time and client are logged as on every way in."""
-    async with open_service(tmp_path, access_log=True) as service:
-        connection = await connected(service)
-        with caplog.at_level(logging.INFO, "tidelog.access"):
-            connection.send(UNWAITED)
-            await connection.answer()
-    assert caplog.messages == [f"POST {RECORDS} 201"]
 
 
 async def test_answers_carry_the_headers_of_the_server(service: Service) -> None:

@@ -73,22 +73,6 @@ def test_a_wait_ends_at_its_time_though_timers_are_rounded(served: Served) -> No
             assert client.get(f"{records}?offset=0&timeout={wait_ms}").json() == []
 
 
-def test_stopping_answers_those_who_wait(served: Served) -> None:
-    """A long poll gets its response when the server is asked to stop, not at its timeout."""
-    answers: list[int] = []
-
-    def poll() -> None:
-        url = f"{served.url}{RECORDS}?offset=latest&max_wait_ms=60000"
-        answers.append(httpx.get(url, timeout=60).status_code)
-
-    waiting = threading.Thread(target=poll)
-    waiting.start()
-    until(lambda: served.service.tail.waiting == 1)
-    served.server.handle_exit(2, None)
-    waiting.join(20)
-    assert answers == [200]
-
-
 def until(condition: object) -> None:
     """Return when the condition holds; pytest's own timeout is the bound."""
     pause = threading.Event()

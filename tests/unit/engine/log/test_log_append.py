@@ -297,22 +297,6 @@ def test_several_batches_of_our_own_are_judged_as_one_is() -> None:
     assert list(log.append(produced, checked=True).one_by_one()) == []
 
 
-@kafka("UnifiedLogTest.followerShouldSaveEpochInformationFromReplicatedMessagesToTheEpochCache")
-def test_a_follower_keeps_offsets_and_epochs() -> None:
-    """Given offsets stay, gaps are allowed, epochs are noted."""
-    log = opened()
-    first, later = batch_at(3), batch_at(10)
-    later[12:16] = (4).to_bytes(4, "big")
-    log.append(first, origin=FOLLOWER)
-    log.append(later, origin=FOLLOWER)
-    log.durability.commit()
-    assert [header.base_offset for header in read_headers(log)] == [3, 10]
-    assert log.reader.leader_epoch == 4
-    log.append(new_batch())
-    log.durability.commit()
-    assert read_headers(log)[-1].leader_epoch == 4
-
-
 @kafka("UnifiedLogTest.testAppendWithOutOfOrderOffsetsThrowsException")
 def test_a_followers_offsets_must_ascend() -> None:
     """Offsets 0, 1, 3, 2 are refused."""

@@ -74,7 +74,10 @@ def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
     return epochs_of(world)
 
 
-@kafka("UnifiedLogTest.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog")
+@kafka(
+    "UnifiedLogTest.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog",
+    "UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache",
+)
 def test_truncation_takes_epochs_from_the_end() -> None:
     """Each cut drops the epochs that begin at the new end or later; ours begins a new one."""
     world = World()

@@ -10,7 +10,7 @@ from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.conformance_places import DENSE, Producer, transaction_of
 from tests.support.kafka import kafka
-from tests.support.logs import CONFIG, read_headers, read_values, with_config
+from tests.support.logs import CONFIG, read_headers, with_config
 from tests.support.time import START_MS
 
 DAY_MS = 86_400_000
@@ -126,36 +126,6 @@ def test_a_set_of_many_producers_is_stored_unchanged(log: Log) -> None:
     log.durability.commit()
     assert [header.producer_id for header in read_headers(log)] == [5, 9, 2, -1]
     assert log.producers.highest_id == 9
-
-
-@pytest.mark.parametrize("way", ["clean stop", "kill", "power cut"])
-def test_a_retry_is_recognised_after_a_restart(world: World, log: Log, way: str) -> None:
-    """Whatever ended the process, the last batch of a producer is not written twice."""
-    for sequence in range(4):
-        log.append(numbered(sequence))
-    log.durability.commit()
-    if way == "clean stop":
-        log.close()
-    world.restart(power_cut=way == "power cut")
-    again = world.open_log(CONFIG, was_clean=way == "clean stop")
-    answer = again.append(numbered(3))
-    assert (answer.is_duplicate, answer.base_offset) == (True, 3)
-    with pytest.raises(SequenceGap):
-        again.append(numbered(5))
-    assert again.append(numbered(4)).base_offset == 4
-
-
-@pytest.mark.parametrize("way", ["kill", "power cut"])
-def test_a_crash_keeps_all_that_is_scanned(world: World, log: Log, way: str) -> None:
-    """What lies above the last snapshot is rebuilt batch by batch: five retries are recognised."""
-    for sequence in range(6):
-        log.append(numbered(sequence))
-    log.durability.commit()
-    world.restart(power_cut=way == "power cut")
-    again = world.open_log(CONFIG)
-    for sequence in range(1, 6):
-        assert again.append(numbered(sequence)).is_duplicate
-    assert len(read_values(again)) == 6
 
 
 def test_a_retry_of_what_a_power_cut_took_is_written(world: World, log: Log) -> None:

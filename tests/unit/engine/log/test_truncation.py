@@ -128,24 +128,6 @@ def test_a_cut_begins_an_epoch() -> None:
     assert [header.leader_epoch for header in read_headers(log)] == [0, 0, 0, 1]
 
 
-@kafka(
-    "UnifiedLogTest.shouldTruncateLeaderEpochCheckpointFileWhenTruncatingLog",
-    "UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache",
-)
-def test_epochs_are_cut_with_the_log() -> None:
-    """Entries above the end go, and the epoch of the log begins there."""
-    log = World().open_log(CONFIG)
-    for offset, epoch in ((0, 0), (1, 0), (2, 1), (3, 2)):
-        batch = batch_at(offset)
-        batch[12:16] = epoch.to_bytes(4, "big")
-        log.append(batch, origin=AppendOrigin.REPLICATION)
-    assert epochs_of(log) == [(0, 0), (1, 2), (2, 3)]
-    log.truncate_to(3)
-    assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
-    log.truncate_to(4)
-    assert epochs_of(log) == [(0, 0), (1, 2), (3, 3)]
-
-
 @kafka("UnifiedLogTest.testTruncateTo")
 def test_below_the_first_segment_everything_goes() -> None:
     """The log restarts at the offset (after a full truncation)."""
