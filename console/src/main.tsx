@@ -5,6 +5,7 @@ import "./style/shell.css";
 import "./style/parts.css";
 import "./style/pages.css";
 import "./style/log.css";
+import "./style/groups.css";
 import { Shell } from "./shell";
 import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";

@@ -2,6 +2,8 @@
 import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { isAsked, isTokenStored, setToken, token } from "./api/session";
+import { Group } from "./pages/groups/group";
+import { Groups } from "./pages/groups/groups";
 import { Overview } from "./pages/overview/overview";
 import { Topic } from "./pages/topic/topic";
 import { Topics } from "./pages/topics/topics";
@@ -23,6 +25,7 @@ interface Page {
 const PAGES: Page[] = [
   { parts: [], name: "Overview", view: Overview },
   { parts: ["topics"], name: "Topics", view: Topics, one: Topic },
+  { parts: ["groups"], name: "Groups", view: Groups, one: Group },
 ];
 
 export function Shell(): JSX.Element {

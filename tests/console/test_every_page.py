@@ -27,6 +27,11 @@ PAGES = [
     f"topics/{LONG}/partitions",
     f"topics/{LONG}/configuration",
     f"topics/{LONG}/produce",
+    f"topics/{LONG}/log",
+    f"topics/{LONG}/log?axis=bytes&offset=0",
+    "topics/empty/log",
+    "groups",
+    "groups/dashboards%2Fof-everybody",
     "topics/absent",
     "nowhere/at/all",
 ]
@@ -40,6 +45,8 @@ def topics(client: httpx.Client) -> None:
     record = {"key": "k", "value": {"a": [1, "two", None, {"b": True}]}}
     path = f"/v1/topics/{LONG}/partitions/0/records"
     client.post(path, json={"records": [record]}).raise_for_status()
+    cursor = f"/v1/groups/dashboards%2Fof-everybody/offsets/{LONG}/0"
+    client.put(cursor, json={"offset": 0}).raise_for_status()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (360, "light")])

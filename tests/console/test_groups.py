@@ -1,0 +1,91 @@
+"""Groups: lag in records and in time, and resets that are seen before they are done."""
+
+import httpx
+import pytest
+
+from tests.support.browser import Console
+
+pytestmark = pytest.mark.needs("chromium", "console")
+
+
+@pytest.fixture(autouse=True)
+def events(client: httpx.Client) -> None:
+    """A topic of two partitions with ten records each, and a group with a lag of 6."""
+    client.put("/v1/topics/events", json={"partitions": 2}).raise_for_status()
+    records = [{"value": number} for number in range(10)]
+    for partition, offset in enumerate((4, 10)):
+        path = f"/v1/topics/events/partitions/{partition}/records"
+        client.post(path, json={"records": records}).raise_for_status()
+        cursor = f"/v1/groups/late%2Freader/offsets/events/{partition}"
+        client.put(cursor, json={"offset": offset, "metadata": "run 17"}).raise_for_status()
+
+
+def stored(client: httpx.Client) -> list[int]:
+    offsets = client.get("/v1/groups/late%2Freader/offsets").json()["offsets"]
+    return [one["offset"] for one in offsets]
+
+
+def test_a_group_shows_its_lag_in_records_and_in_time(console: Console) -> None:
+    """Found in the list by its name, slash and all; partition by partition on its page."""
+    console.open("groups")
+    console.page.get_by_label("Search groups").fill("LATE")
+    console.page.get_by_role("link", name="late/reader").click()
+    rows = console.page.locator("tbody tr")
+    rows.first.wait_for()
+    assert console.page.locator(".figure").first.inner_text().startswith("Lag\n6")
+    behind, done = rows.all()
+    assert behind.locator("td").nth(3).inner_text() == "6"
+    assert " s" in behind.locator("td").nth(4).inner_text()
+    assert " s" not in done.locator("td").nth(4).inner_text()
+    assert "run 17" in behind.inner_text()
+
+
+def test_a_reset_is_previewed_and_then_stored(console: Console, client: httpx.Client) -> None:
+    """Each partition says what is read again or skipped; then it is stored."""
+    console.open("groups/late%2Freader")
+    console.button("Reset…").click()
+    console.text("reads 4 offsets again").wait_for()
+    console.text("reads 10 offsets again").wait_for()
+    console.page.get_by_label("Partitions").select_option("1")
+    console.button("Offset", exact=True).click()
+    console.page.get_by_label("Offset", exact=True).last.fill("7")
+    console.text("reads 3 offsets again").wait_for()
+    assert stored(client) == [4, 10]
+    console.button("Reset 1 offset").click()
+    console.page.get_by_role("dialog").wait_for(state="hidden")
+    assert stored(client) == [4, 7]
+
+
+def test_a_reset_by_time_finds_the_offset(console: Console, client: httpx.Client) -> None:
+    """The first record at or after the time; after the last record, the end."""
+    console.open("groups/late%2Freader")
+    console.button("Reset…").click()
+    console.button("Time", exact=True).click()
+    console.page.get_by_label("First record at or after").fill("2000-01-01T00:00:00")
+    console.text("reads 4 offsets again").wait_for()
+    console.page.get_by_label("First record at or after").fill("2100-01-01T00:00:00")
+    console.text("skips 6 offsets, nothing is left to read").wait_for()
+    console.button("Reset 1 offset").click()
+    console.page.get_by_role("dialog").wait_for(state="hidden")
+    assert stored(client) == [10, 10]
+
+
+def test_a_reader_that_runs_is_not_overwritten(console: Console, client: httpx.Client) -> None:
+    """If the group has moved since the preview, nothing is stored, and the dialog says why."""
+    console.open("groups/late%2Freader")
+    console.button("Reset…").click()
+    console.text("reads 4 offsets again").wait_for()
+    client.put("/v1/groups/late%2Freader/offsets/events/0", json={"offset": 6}).raise_for_status()
+    console.button("Reset 2 offsets").click()
+    console.text("is at offset 6 now, not at 4").wait_for()
+    assert stored(client) == [6, 10]
+
+
+def test_without_groups_the_page_shows_how_to_begin(console: Console, client: httpx.Client) -> None:
+    """The command that stores an offset; the group appears when it has run."""
+    client.delete("/v1/topics/events")
+    console.open("groups")
+    console.text("No group has stored an offset").wait_for()
+    client.put("/v1/topics/events", json={}).raise_for_status()
+    client.put("/v1/groups/my-reader/offsets/events/0", json={"offset": 0}).raise_for_status()
+    console.page.get_by_role("link", name="my-reader").wait_for()
