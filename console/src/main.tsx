@@ -6,6 +6,7 @@ import "./style/parts.css";
 import "./style/pages.css";
 import "./style/log.css";
 import "./style/groups.css";
+import "./style/service.css";
 import { Shell } from "./shell";
 import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";

@@ -6,6 +6,7 @@ import { Group } from "./pages/groups/group";
 import { Groups } from "./pages/groups/groups";
 import { Overview } from "./pages/overview/overview";
 import { Topic } from "./pages/topic/topic";
+import { Service } from "./pages/service/service";
 import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
 import { isReachable } from "./ui/load";
@@ -26,6 +27,7 @@ const PAGES: Page[] = [
   { parts: [], name: "Overview", view: Overview },
   { parts: ["topics"], name: "Topics", view: Topics, one: Topic },
   { parts: ["groups"], name: "Groups", view: Groups, one: Group },
+  { parts: ["service"], name: "Service", view: Service, one: Service },
 ];
 
 export function Shell(): JSX.Element {
