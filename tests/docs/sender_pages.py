@@ -16,7 +16,7 @@ _SENT: Final = re.compile(r"<!-- sent: ([\w -]+) -->\n")
 
 
 def page_names() -> list[str]:
-    return sorted(path.name for path in FOLDER.glob("*.md") if path.name != "README.md")
+    return sorted(path.name for path in FOLDER.glob("*.md"))
 
 
 def steps_of(page: str, url: str) -> Iterator[Snippet | Capture]:

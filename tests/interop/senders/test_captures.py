@@ -35,8 +35,10 @@ def topic_of(page: str, topic: str, client: httpx.Client, folder: Path) -> Itera
     first = next(steps_of(page, str(client.base_url)))
     assert isinstance(first, Snippet)
     PageShell(folder).run(first.code)
-    yield
-    client.delete(f"/v1/topics/{topic}").raise_for_status()
+    try:
+        yield
+    finally:
+        client.delete(f"/v1/topics/{topic}").raise_for_status()
 
 
 def stored_in(client: httpx.Client, topic: str) -> list[Stored]:
