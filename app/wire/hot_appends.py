@@ -29,7 +29,8 @@ from app.limits.body_pace import Pace
 from app.operations.append.append import Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
-from app.operations.ingest.ingest import ingest_append
+from app.operations.ingest.delivery_ids import delivery_ids_of
+from app.operations.ingest.ingest import AlreadyAppended, IngestAppend, ingest_append
 from app.operations.service import Service
 from app.store.port import Partition
 from app.wire.hot_operations import INGEST, HotOperation
@@ -99,9 +100,16 @@ class HotLane(Lane):
         if cached is None:
             return None
         request = self.admit(connection, cached)
-        if request is not None and _is_whole(head, cached):
+        if request is not None and self._may_return(cached) and _is_whole(head, cached):
             self._remember(head, cached)
         return request
+
+    def _may_return(self, cached: CachedHead) -> bool:
+        """Whether the same head may come again: signatures and delivery ids come once."""
+        if cached.asked.operation != INGEST:
+            return True
+        profile = self.service.profiles.of(cached.asked.topic)
+        return profile.signature is None and not delivery_ids_of(cached.fields, profile).found
 
     def task_of(self, connection: HttpToolsProtocol, asked: HotOperation) -> App | None:
         """Return what serves a hot request that `enter` did not take; None if FastAPI does.
@@ -316,6 +324,15 @@ class HotIngest(HotAppend):
             except Exception as error:  # noqa: BLE001  # as above
                 self._refuse(error)
         super().finish()
+
+    def _appended(self, error: Exception | None) -> None:
+        super()._appended(None if isinstance(error, AlreadyAppended) else error)
+
+    def _close(self, status: int, sent_bytes: int) -> None:
+        append: IngestAppend | None = getattr(self, "_append", None)
+        if append is not None:  # its head was not refused
+            append.release()
+        super()._close(status, sent_bytes)
 
 
 def _maker_of(

@@ -18,7 +18,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 async def stored(api: Api, topic: str = "events") -> list[tuple[Any, str, list[Any]]]:
-    """Key, value as text and headers of each record, partition by partition."""
+    """Key, value as text and headers of each record, without those of its delivery."""
     found = []
     for partition in range(api.service.topic(topic).partitions):
         path = f"/v1/topics/{topic}/partitions/{partition}/records?encoding=utf8"
@@ -27,7 +27,11 @@ async def stored(api: Api, topic: str = "events") -> list[tuple[Any, str, list[A
             (
                 record["key"],
                 record["value"],
-                [(header["key"], header["value"]) for header in record["headers"]],
+                [
+                    (header["key"], header["value"])
+                    for header in record["headers"]
+                    if not header["key"].startswith("tidelog-")
+                ],
             )
             for record in answer.json()["records"]
         ]

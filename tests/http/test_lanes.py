@@ -107,7 +107,6 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("POST", f"{INGEST}?split=words", JSON, b"1"),
     ("POST", f"{INGEST}?split=lines&split=none", JSON, b"1"),
     ("POST", f"{INGEST}?acks=1", JSON, b"1"),
-    ("POST", INGEST, JSON | EVENT, b"1"),
     ("POST", INGEST, JSON | EVENT | {"ce-id": ""}, b"1"),
     ("POST", INGEST, JSON | EVENT | {"ce-source": "%ff"}, b"1"),
     ("POST", INGEST, JSON | {"if-match": "what"}, b"1"),
@@ -127,6 +126,15 @@ REQUESTS: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("GET", "/v1/topics/other/partitions/0/records", {}, b""),
     ("GET", "/v2/topics/events/partitions/0/records", {}, b""),
     ("GET", "/v1/topics/events%2Fpartitions/0/x/records", {}, b""),
+    # From here on the batches of the services differ: the headers of a delivery have a secret key.
+    ("POST", INGEST, JSON | EVENT, b"1"),
+    ("POST", INGEST, JSON | EVENT, b"2"),
+    ("POST", INGEST, JSON | {"webhook-id": "a"}, b"1"),
+    ("POST", INGEST, JSON | {"webhook-id": "a"}, b"1"),
+    ("POST", INGEST, JSON | {"webhook-id": "a" * 1_025}, b"1"),
+    ("POST", INGEST, JSON | {"idempotency-key": "a"}, b"1"),
+    ("POST", INGEST, JSON | {"idempotency-key": "a"}, b"2"),
+    ("POST", INGEST, JSON | {"idempotency-key": " "}, b"2"),
 )  # fmt: skip
 
 

@@ -43,8 +43,8 @@ async def _serve(
 
 async def complete(append: Append, exchange: Exchange, body: Body) -> Answer:
     """Append a whole body, and return the receipt once the append is on disk, if that is asked."""
-    await _run(append, exchange, body)
-    return await _answer(append)
+    await run_append(append, exchange, body)
+    return await answer_of(append)
 
 
 async def _append_once(exchange: Exchange, append: Append, body: Body, key: bytes) -> Answer:
@@ -62,20 +62,21 @@ async def _deliver(exchange: Exchange, append: Append, body: Body, delivery: Del
         if repeated is None:
             append.claim = claim
             # A repetition may wait for this append, even if its client disconnects.
-            await _run(append, exchange, body, always_wanted)
+            await run_append(append, exchange, body, always_wanted)
     if repeated is None:
-        return await _answer(append)
+        return await answer_of(append)
     append.appended = repeated
     await append.partition.committed(append.end_offset)
     return replayed(append.receipt().as_answer())
 
 
-async def _run(
+async def run_append(
     append: Append,
     exchange: Exchange,
     body: Body,
     ensure_wanted: Callable[[], None] | None = None,
 ) -> None:
+    """Append a whole body, here or on a worker; `ensure_wanted` as for `Exchange.decode`."""
     if append.is_light(body):
         with suppress(WouldBlock):
             append.run_now(body)
@@ -83,7 +84,8 @@ async def _run(
     await append.run(body, exchange.decoding(exchange.write, ensure_wanted), exchange.budget)
 
 
-async def _answer(append: Append) -> Answer:
+async def answer_of(append: Append) -> Answer:
+    """Return the receipt once the append is on disk, if that is asked."""
     if append.call.acks == "all":
         try:
             await append.partition.committed(append.end_offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,31 +19,62 @@ from app.codecs.receipts import to_json
 from app.http.answers import Answer, Body
 from app.http.problems import AppendBrokeOff, CommitTimedOut
 from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, build
-from app.operations.append.append_partition import complete
+from app.operations.append.append_partition import answer_of, complete, run_append
+from app.operations.deliveries.claim import Delivery, delivery_of
+from app.operations.deliveries.idempotency_key import (
+    REPLAYED,
+    key_of,
+    keyed_delivery,
+    run_to_end,
+)
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
+from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
 from app.operations.ingest.handshakes import challenge_answer
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import EngineError
 from engine.guard import WouldBlock
 from engine.log.results import Appended
-from engine.records.budget import DecodeBudget
+from engine.records.budget import DecodeBudget, always_wanted
 from engine.records.builder import NewRecord
 from engine.types import Buffer
 
 _OPTIONS: Final = AppendOptions(AppendCall(), can_coalesce=True)
 
 _HEAD: Final = b"content-type: application/json\r\ncache-control: no-store\r\n"
+_HEAD_REPEATED: Final = _HEAD + b"%b: %b\r\n" % REPLAYED
 
 
 async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
     append = ingest_append(service, service.any_partition(topic), exchange.head, call)
+    key = key_of(exchange.head)
     body = await verified_body(exchange)
     challenge = challenge_answer(service.profiles.of(topic), body)
-    return challenge or await complete(append, exchange, body)
+    if challenge is not None:
+        return challenge
+    if key is not None and append.ids.is_none:
+        question = (topic, call.split, exchange.head.get(b"content-type"))
+        append.delivery = await keyed_delivery(exchange, append.partition, key, body, question)
+    return await append_once(append, exchange, body)
+
+
+async def append_once(append: IngestAppend, exchange: Exchange, body: Body) -> Answer:
+    """Append a body unless its delivery was appended before, and return the receipt."""
+    if append.delivery is None and append.ids.is_none:
+        return await complete(append, exchange, body)
+    return await run_to_end(_deliver(append, exchange, body))
+
+
+async def _deliver(append: IngestAppend, exchange: Exchange, body: Body) -> Answer:
+    try:
+        # A repetition may wait for this append, even if its client disconnects.
+        await run_append(append, exchange, body, always_wanted)
+    finally:
+        append.release()
+    return await answer_of(append)
 
 
 async def verified_body(exchange: Exchange) -> Body:
@@ -60,8 +92,9 @@ def ingest_append(
     Raises MalformedRequest for headers that make no sense.
     """
     ensure_unconditional(head)
-    plan = plan_of(head, call.split, service.profiles.of(partition.topic))
-    return IngestAppend(service, partition, plan)
+    profile = service.profiles.of(partition.topic)
+    plan = plan_of(head, call.split, profile)
+    return IngestAppend(service, partition, plan, delivery_ids_of(head, profile))
 
 
 class _Written(NamedTuple):
@@ -80,48 +113,102 @@ class _Written(NamedTuple):
         }
 
 
+class AlreadyAppended(Exception):
+    """An earlier request had this delivery; where its records are is known."""
+
+
 class IngestAppend(RecordsAppend):
     """The records of one body, for one partition or several."""
 
-    __slots__ = ("_default", "_partitions", "_parts", "_written", "plan")
+    __slots__ = ("_partitions", "_parts", "_sticky", "_written", "delivery", "ids", "plan")
 
-    def __init__(self, service: Service, partition: Partition, plan: Plan) -> None:
+    def __init__(
+        self, service: Service, partition: Partition, plan: Plan, ids: DeliveryIds
+    ) -> None:
         """`partition` is any one of the topic."""
         super().__init__(service, partition, _OPTIONS)
-        topic = partition.topic
         self.plan = plan
-        self._partitions = partitions = service.topic(topic).partitions
-        self._default = (
-            service.sticky_partition(topic, partitions)
-            if plan.key is None
-            else partition_of(plan.key, partitions)
-        )
-        """The partition of records without a key of their own."""
+        self.ids = ids
+        self.delivery: Delivery | None = None
+        """What the request is known by; None until the body is there, or without an id."""
+        self.records = []
         self._parts: Mapping[int, NewRecords] = {}
         """The records by partition, once the body is decoded."""
+        self._partitions = 0
+        self._sticky = 0
+        """The partition of records without a key."""
         self._written: Sequence[_Written] = ()
         """What several partitions have, once it is on disk."""
 
     def take(self, body: Body) -> None:
+        """Decode the body for one partition, and claim its delivery.
+
+        Raises AlreadyAppended; WouldBlock if that takes a wait, or the records have several
+        partitions.
+        """
+        self._identify(body)
+        if self.delivery is not None and self.claim is None:
+            self.claim = self._service.deliveries.claim(self.delivery)
+        self._place()
         self._parts = self._decoded(body)
         self._choose()
+
+    def run_now(self, body: Body) -> None:
+        with suppress(AlreadyAppended):
+            super().run_now(body)
+
+    async def run(self, body: Body, run: Run, budget: DecodeBudget) -> None:
+        if not self._parts:
+            await run(partial(self._identify, body))
+            if self.delivery is not None and self.claim is None:
+                self.claim = await self._service.deliveries.claimed(self.delivery)
+            self._place()
+            self._parts = await run(partial(self._decoded, body))
+        if len(self._parts) > 1:
+            await self._append_parts(run)
+            return
+        with suppress(AlreadyAppended):
+            if not self.records:
+                self._choose()
+            await super().run(body, run, budget)
+
+    def release(self) -> None:
+        """Release the claim: the records are in the log, or refused."""
+        if self.claim is not None:
+            self.claim.close()
+
+    def _identify(self, body: Body) -> None:
+        """Find the id of the delivery, unless it is known."""
+        if self.delivery is None and (named := self.ids.of(body)) is not None:
+            self.delivery = delivery_of(self.partition, *named)
+
+    def _place(self) -> None:
+        """Choose the partition of records without a key: the same for a repetition."""
+        service, claim, topic = self._service, self.claim, self.partition.topic
+        partitions = service.topic(topic).partitions
+        if claim is not None:
+            partitions = claim.choose_among(partitions)
+        self._partitions = partitions
+        if self.plan.key is not None:
+            self._sticky = partition_of(self.plan.key, partitions)
+        elif claim is not None:
+            self._sticky = claim.sticky_partition
+        else:
+            self._sticky = service.sticky_partition(topic, partitions)
 
     def _choose(self) -> None:
         """Take the partition of all records; WouldBlock if they have several."""
         if len(self._parts) > 1:
             raise WouldBlock
-        ((number, self.records),) = self._parts.items()
+        ((number, records),) = self._parts.items()
         self.partition = self._service.partition(self.partition.topic, number)
-
-    async def run(self, body: Body, run: Run, budget: DecodeBudget) -> None:
-        if not self._parts:
-            self._parts = await run(partial(self._decoded, body))
-        try:
-            self._choose()
-        except WouldBlock:
-            await self._append_parts(run)
-        else:
-            await super().run(body, run, budget)
+        if self.claim is not None:
+            repeated = self.claim.repeated(self.partition)
+            if repeated is not None:
+                self.appended = repeated
+                raise AlreadyAppended
+            self.claim.mark(records)
+        self.records = records
 
     def _encoded(self, body: Body) -> Buffer:  # noqa: ARG002  # it is decoded
         batch = self.batch()
@@ -139,11 +226,11 @@ class IngestAppend(RecordsAppend):
             requires_keys=config.is_compacted,
         )
         if not self.plan.has_own_keys or self._partitions == 1:
-            return {self._default: records}
+            return {self._sticky: records}
         parts: dict[int, list[NewRecord]] = defaultdict(list)
         for record in records:
             key = record[1]
-            number = self._default if key is None else partition_of(bytes(key), self._partitions)
+            number = self._sticky if key is None else partition_of(bytes(key), self._partitions)
             parts[number].append(record)
         return parts
 
@@ -175,11 +262,17 @@ class IngestAppend(RecordsAppend):
         self.partition, self.appended = written[0]
 
     async def _append_part(self, number: int, records: NewRecords, run: Run) -> _Written:
-        partition = self._service.partition(self.partition.topic, number)
+        partition, claim = self._service.partition(self.partition.topic, number), self.claim
+        if claim is not None:
+            repeated = claim.repeated(partition)
+            if repeated is not None:
+                return _Written(partition, repeated)
+            claim.mark(records)
         make = partial(build, partition, self.call, records)
-        return _Written(
-            partition, await partition.append(make, acks_all=True, checked=True, run=run)
-        )
+        appended = await partition.append(make, acks_all=True, checked=True, run=run)
+        if claim is not None:
+            claim.written(partition, appended)
+        return _Written(partition, appended)
 
     def receipt(self) -> Receipt:
         """Return where the records are; that of several partitions names the first in front."""
@@ -193,4 +286,5 @@ class IngestAppend(RecordsAppend):
         body = b'{"topic":"%b","partition":%d,"offset":%d,"count":%d%b}' % (
             self.partition.topic.encode(), first["partition"], first["offset"], count, more,
         )  # fmt: skip
-        return Receipt(200, _HEAD, body)
+        is_repeated = self.claim is not None and bool(self.claim.known)
+        return Receipt(200, _HEAD_REPEATED if is_repeated else _HEAD, body)

@@ -29,9 +29,8 @@ from app.http.problems import (
     problem_answer,
     problem_members,
 )
-from app.operations.append.append_partition import complete
 from app.operations.exchange import Exchange
-from app.operations.ingest.ingest import ingest_append, verified_body
+from app.operations.ingest.ingest import append_once, ingest_append, verified_body
 from app.operations.request_content import sent_type
 from schemas.produce import OtlpSignal
 
@@ -114,7 +113,7 @@ async def ingest_otlp(exchange: Exchange, topic: str, signal: OtlpSignal) -> Ans
         cut=cut, headers=[*append.plan.headers, ("otlp-signal", signal.encode())], is_event=False
     )
     with suppress(_NothingExported):
-        await complete(append, exchange, await verified_body(exchange))
+        await append_once(append, exchange, await verified_body(exchange))
     return Answer(200, [(b"content-type", media_type), NO_STORE], _EMPTY[media_type])
 
 
