@@ -107,4 +107,4 @@ async def test_a_small_append_passes_few_files_and_functions() -> None:
                 assert (await connection.answer()).status == 201
             called = calls.called.copy()
     assert len({code.co_filename for code in called}) <= 43
-    assert len(called) <= 158
+    assert len(called) <= 156

@@ -16,7 +16,6 @@ from app.operations.append.append import Append
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import EngineError, StorageError
-from engine.types import Buffer
 
 TURN_BODIES: Final = 4
 """Bytes that are gathered of one kind for one log."""
@@ -28,20 +27,20 @@ WouldBlock means: run it on a worker, because the log has to roll or open a file
 """
 
 
-_Member: TypeAlias = tuple[Append, Done]
-
-_Sharers: TypeAlias = list[_Member]
+_Sharers: TypeAlias = Sequence[Append]
 """Appends whose bodies share a batch."""
 
 
 class _Group:
     """The appends of one kind for one log at the end of a turn."""
 
-    __slots__ = ("batches", "partition", "room_bytes", "size_bytes")
+    __slots__ = ("batches", "done", "partition", "room_bytes", "size_bytes")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.batches: list[_Sharers] = []
+        self.batches: list[list[Append]] = []
+        self.done: list[Done] = []
+        """One for each append, in their order."""
         self.size_bytes = 0
         self.room_bytes = 0
         """Remaining room of the last batch."""
@@ -74,53 +73,53 @@ class Batcher:
         group.size_bytes += size_bytes
         if size_bytes <= group.room_bytes:
             group.room_bytes -= size_bytes
-            group.batches[-1].append((append, done))
+            group.batches[-1].append(append)
         else:
             group.room_bytes = append.room_bytes - size_bytes
-            group.batches.append([(append, done)])
+            group.batches.append([append])
+        group.done.append(done)
 
     def _put(self) -> None:
         groups, self._groups = self._groups, {}
         for (_, checked), group in groups.items():
-            self._append(group.partition, group.batches, checked=checked)
+            self._append(group.partition, group.batches, group.done, checked=checked)
         for group in groups.values():
             group.partition.commit_soon()
 
-    def _append(self, partition: Partition, batches: Sequence[_Sharers], *, checked: bool) -> None:
+    def _append(
+        self,
+        partition: Partition,
+        batches: Sequence[_Sharers],
+        done: Sequence[Done],
+        *,
+        checked: bool,
+    ) -> None:
         """Append all of them; if the log refuses, append one by one, to find the refused ones.
 
         Before that, each in its own batch: a shared batch may be too large for the topic.
         """
-        members = list(chain.from_iterable(batches))
+        appends = list(chain.from_iterable(batches))
         try:
+            encoded = [first.batch(others) for first, *others in batches]
             appended = partition.append_now(
-                _encoded(batches),
-                acks_all=any(append.call.acks == "all" for append, _ in members),
+                # A single body is not copied.
+                encoded[0] if len(encoded) == 1 else bytearray().join(encoded),
+                acks_all=any(append.call.acks == "all" for append in appends),
                 checked=checked,
             )
         except Exception as error:  # noqa: BLE001  # any error is reported
             is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
-            if is_refusal and len(batches) < len(members):
-                self._append(partition, [[member] for member in members], checked=checked)
-            elif is_refusal and len(members) > 1:
-                for member in members:
-                    self._append(partition, [[member]], checked=checked)
+            if is_refusal and len(batches) < len(appends):
+                self._append(partition, [[append] for append in appends], done, checked=checked)
+            elif is_refusal and len(appends) > 1:
+                for append, tell in zip(appends, done, strict=True):
+                    self._append(partition, [[append]], [tell], checked=checked)
             else:
-                for _, done in members:
-                    done(error)
+                for tell in done:
+                    tell(error)
             return
         each = (appended,) if len(batches) == 1 else appended.one_by_one()
-        for sharers, batch in zip(batches, each, strict=True):
-            first, *others = [append for append, _ in sharers]
+        for (first, *others), batch in zip(batches, each, strict=True):
             first.on_appended(batch, others)
-        for _, done in members:
-            done(None)
-
-
-def _encoded(batches: Sequence[_Sharers]) -> Buffer:
-    """Return the batches as one buffer; a single body is not copied."""
-    encoded = []
-    for sharers in batches:
-        first, *others = [append for append, _ in sharers]
-        encoded.append(first.batch(others))
-    return encoded[0] if len(encoded) == 1 else bytearray().join(encoded)
+        for tell in done:
+            tell(None)
