@@ -6,7 +6,7 @@ from engine.clock import SystemClock
 
 
 def test_the_wall_clock_counts_milliseconds_since_the_epoch() -> None:
-    """It says what the host says, in whole milliseconds."""
+    """It returns the host's time in whole milliseconds."""
     before = time.time_ns() // 1_000_000
     now_ms = SystemClock().now_ms()
     assert before <= now_ms <= time.time_ns() // 1_000_000

@@ -19,7 +19,10 @@ def test_without_overrides_it_is_kafkas_default() -> None:
 
 
 def test_overrides_are_typed_and_the_rest_stays() -> None:
-    """Strings and numbers become what the log works with; keys it does not use are accepted."""
+    """Strings and numbers are converted to the types of the log's configuration.
+
+    Unused keys are accepted.
+    """
     config = LogConfig.of(
         {"segment.bytes": "2048", "cleanup.policy": "compact,delete", "min.insync.replicas": 2}
     )
@@ -42,7 +45,7 @@ def test_overrides_are_typed_and_the_rest_stays() -> None:
 def test_the_policy_says_what_happens_to_old_records(
     policy: tuple[str, ...], *, is_compacted: bool, deletes: bool
 ) -> None:
-    """Compaction and deletion are asked for one by one, both, or not at all."""
+    """Compaction and deletion can be set separately, together, or not at all."""
     config = LogConfig(cleanup_policy=policy)
     assert (config.is_compacted, config.deletes) == (is_compacted, deletes)
 
@@ -55,7 +58,7 @@ def test_compaction_may_need_segments_to_roll_sooner() -> None:
 
 
 def test_preallocation_is_a_segments_size_or_nothing() -> None:
-    """New files reserve segment.bytes if the topic asks for it."""
+    """New files reserve segment.bytes if the topic is configured so."""
     assert LogConfig(segment_bytes=77).initial_file_bytes == 0
     assert LogConfig(segment_bytes=77, preallocate=True).initial_file_bytes == 77
 

@@ -128,7 +128,7 @@ def test_the_least_compaction_lag_cannot_exceed_the_greatest() -> None:
 
 @kafka("LogConfigTest.testOverriddenConfigsAsLoggableString")
 def test_only_overrides_are_reported_as_such() -> None:
-    """What the topic sets has the topic as its source, all else the defaults."""
+    """Values of the topic have the topic as their source, all others the defaults."""
     overrides = canonical({"retention.ms": 7, "preallocate": "TRUE"})
     assert overrides == {"preallocate": "true", "retention.ms": "7"}
     by_topic = {n: v.value for n, v in effective(overrides).items() if v.source == "topic"}

@@ -1,4 +1,4 @@
-"""Who must not wait takes a lock at once or not at all."""
+"""A caller that must not wait takes a lock at once or gets an error."""
 
 import threading
 

@@ -9,7 +9,7 @@ LOG = TopicPartition("events", 0)
 
 
 def test_it_takes_everything_and_keeps_nothing() -> None:
-    """Every report of the port may be made, and leaves no trace."""
+    """Every event of the port can be reported, without an effect."""
     recorder = NullRecorder()
     recorder.appended(LOG, records=1, size_bytes=2)
     recorder.read(LOG, size_bytes=2)

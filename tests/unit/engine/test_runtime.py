@@ -130,7 +130,7 @@ def test_a_checkpoint_that_fails_is_reported(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_runtime_that_cannot_open_leaves_nothing_running(tmp_path: Path) -> None:
-    """The second runtime of a directory is refused and its threads end; the first goes on."""
+    """The second runtime of a directory is refused and its threads end; the first continues."""
     first = Runtime(tmp_path, SMALL_CONFIG)
     first.open()
     before = set(threading.enumerate())
@@ -154,7 +154,7 @@ def test_a_runtime_needs_nothing_but_a_directory(tmp_path: Path) -> None:
 def test_a_failed_sync_without_a_listener_is_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who passes no listener still finds the failure in the log."""
+    """Without a listener the failure is still logged."""
     world = World()
     runtime = Runtime(DATA, SMALL_CONFIG, fs=world.fs, clock=world.clock, scheduler=world.scheduler)
     runtime.open()

@@ -68,7 +68,10 @@ def read_all(log: Log, end_offset: int, given_up: threading.Event) -> dict[int, 
 
 @contextmanager
 def ending(done: threading.Event) -> Iterator[None]:
-    """Set the event at the end, however it comes: else what failed would be a test that hangs."""
+    """Set the event at the end, even after an error.
+
+    Otherwise a failure would be a test that hangs.
+    """
     try:
         yield
     finally:

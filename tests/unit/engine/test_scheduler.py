@@ -1,4 +1,4 @@
-"""One thread that runs named work at its time, and goes on whatever the work does."""
+"""One thread that runs named work at its time, and continues after any error of the work."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ def scheduler() -> Iterator[ThreadScheduler]:
 
 
 def test_work_runs_on_another_thread(scheduler: ThreadScheduler) -> None:
-    """What is due at once runs soon, on the scheduler's own thread."""
+    """Work that is due at once runs soon, on the scheduler's own thread."""
     ran = threading.Event()
     threads: list[str] = []
 
@@ -39,7 +39,7 @@ def test_work_runs_on_another_thread(scheduler: ThreadScheduler) -> None:
 
 
 def test_work_runs_in_the_order_of_its_time(scheduler: ThreadScheduler) -> None:
-    """Of two delays the shorter is first, and of equal ones the one that was asked for first."""
+    """Of two delays the shorter is first, of equal ones the one that was scheduled first."""
     order: list[str] = []
     done = threading.Event()
     held = threading.Event()
@@ -79,7 +79,7 @@ def test_periodic_work_runs_again_even_if_it_fails(
 
 
 def test_cancelled_work_does_not_start(scheduler: ThreadScheduler) -> None:
-    """What was cancelled before its time is passed over; what comes after it runs."""
+    """Work that was cancelled before its time is skipped; later work runs."""
     ran: list[str] = []
     done = threading.Event()
     held = threading.Event()
@@ -93,7 +93,7 @@ def test_cancelled_work_does_not_start(scheduler: ThreadScheduler) -> None:
 
 
 def test_stopping_waits_and_starts_nothing_more() -> None:
-    """The task that runs may end; what is due later never starts; a stop may be repeated."""
+    """The running task may end; later ones never start; a stop may be repeated."""
     scheduler = ThreadScheduler(SystemClock())
     scheduler.stop()  # never started: nothing to wait for
     scheduler = ThreadScheduler(SystemClock())

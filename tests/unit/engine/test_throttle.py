@@ -7,7 +7,7 @@ from tests.support.time import ManualClock
 
 
 def test_too_fast_means_waiting_until_the_average_is_right() -> None:
-    """Bytes accumulate for a while; then the pause is what is missing to the bound."""
+    """Bytes accumulate for a while; then the pause restores the average."""
     clock = ManualClock()
     throttle = Throttle(clock, 1000)
     assert throttle.pause_ms(500) == 0
@@ -18,7 +18,7 @@ def test_too_fast_means_waiting_until_the_average_is_right() -> None:
 
 
 def test_slow_enough_means_no_pause_and_a_new_period() -> None:
-    """What was not used up is not saved for later."""
+    """Unused bytes are not saved for later."""
     clock = ManualClock()
     throttle = Throttle(clock, 1000)
     clock.advance(10_000)

@@ -56,7 +56,7 @@ def test_names_and_defaults_are_kafkas() -> None:
     ],
 )
 def test_values_out_of_range_are_refused(name: str, value: ConfigValue) -> None:
-    """The refusal names the key, what came and what was expected."""
+    """The error has the key, the value and what was expected."""
     with pytest.raises(InvalidConfig) as refusal:
         parse_overrides({name: value})
     facts = refusal.value.facts()

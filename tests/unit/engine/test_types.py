@@ -15,7 +15,7 @@ def test_a_log_is_written_as_its_folder() -> None:
 
 @kafka("LogOffsetMetadataTest.testOnOlderSegment")
 def test_only_known_places_lie_on_an_older_segment() -> None:
-    """A place is older if both are known and its segment begins earlier."""
+    """A location is older if both are known and its segment begins earlier."""
     assert OLDER.is_on_older_segment_than(NEWER)
     assert not NEWER.is_on_older_segment_than(OLDER)
     assert not OLDER.is_on_older_segment_than(OLDER)
@@ -26,7 +26,7 @@ def test_only_known_places_lie_on_an_older_segment() -> None:
 
 @kafka("LogOffsetMetadataTest.testMessageOffsetOnly")
 def test_an_offset_without_a_place_says_so() -> None:
-    """Segment and position are both unknown, or the place is known."""
+    """Segment and position are both unknown, or both known."""
     assert OFFSET_ONLY.is_offset_only
     assert UNKNOWN_OFFSET_METADATA.is_offset_only
     assert not OffsetMetadata(0, 0, 0).is_offset_only

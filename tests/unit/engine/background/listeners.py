@@ -1,4 +1,4 @@
-"""Who listens to a committer in a test, and a disk whose syncs wait for the test."""
+"""A listener of a committer for tests, and a disk whose syncs wait for the test."""
 
 import threading
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 30
 
 
 class Listener:
-    """Remembers what a committer tells, and lets a test wait for it."""
+    """Records a committer's calls, and lets a test wait for one."""
 
     def __init__(self) -> None:
         self.rounds: list[list[tuple[Log, int]]] = []

@@ -64,7 +64,7 @@ def test_what_a_move_has_committed_is_told_by_the_round_that_was_due(
 
 
 def test_a_committer_without_its_thread_is_driven_by_hand(world: World, listener: Listener) -> None:
-    """A round takes what is due, and a stop all that is left; both on the calling thread."""
+    """A round commits the due logs, and a stop all the rest; both on the calling thread."""
     committer = Committer(EngineConfig(), world.clock, listener.committed, listener.failed)
     waited_for = world.open_log()
     other = world.open_log(log=TopicPartition("events", 1))
@@ -204,7 +204,7 @@ def test_many_appends_can_share_one_wake_up(
 def test_a_duplicate_that_is_on_disk_waits_for_no_sync(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """A retry of what was committed long ago costs no sync."""
+    """A retry of a committed batch costs no sync."""
     log = world.open_log()
     batch = new_batch(producer_id=7, producer_epoch=0, base_sequence=0)
     retry = bytearray(batch)
@@ -260,7 +260,7 @@ def test_an_append_that_a_stop_overtakes_is_not_acknowledged(
 def test_a_failed_sync_fails_who_waits_and_is_not_tried_again(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """The high watermark stays, the directory takes no more writes, reads below it go on."""
+    """The high watermark stays, the directory refuses writes, reads below it continue."""
     log = world.open_log()
     committer.append(log, new_batch(), acks_all=True)
     listener.wait_for_high_watermark(log, 1)
@@ -305,7 +305,7 @@ def test_one_failing_log_does_not_hold_up_the_round(
 def test_a_listener_that_raises_does_not_stop_the_thread(
     failing: str, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The flusher outlives a listener, whatever it does, and says so in the log."""
+    """The flusher continues after any error of a listener, and logs it."""
     told = threading.Semaphore(0)
 
     def raising(*_: object) -> None:
@@ -358,7 +358,7 @@ def test_an_error_that_nobody_expected_is_a_failed_commit(
 def test_a_full_disk_refuses_the_append_and_nothing_else(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
-    """An append that finds no space is refused whole; with space again, the next one goes on."""
+    """An append without space is refused whole; with space again, the next one succeeds."""
     log = world.open_log()
     disk.fail("append", error=errno.ENOSPC, path_end=".log")
     with pytest.raises(StorageFull):

@@ -11,7 +11,7 @@ from tests.support.kafka import kafka
 
 
 def test_the_commit_interval_bounds_the_wait_whatever_the_topic_says() -> None:
-    """A topic that never asks for a flush is flushed after the commit interval."""
+    """A topic without flush settings is flushed after the commit interval."""
     assert flush_deadline_ms(LogConfig(), commit_interval_ms=50, now_ms=1_000) == 1_050
 
 
@@ -86,7 +86,7 @@ def test_the_first_waiters_come_first_and_the_rest_next() -> None:
 
 
 def test_overdue_logs_get_their_share_of_a_busy_round() -> None:
-    """Logs past their deadline go beside urgent ones, the most overdue first, a few a round."""
+    """Logs past their deadline join urgent ones, the most overdue first, a few per round."""
     queue: FlushQueue[int] = FlushQueue()
     for number in range(URGENT_PER_ROUND):
         queue.add_urgent(number)

@@ -1,4 +1,4 @@
-"""Moves in the background: reports, order, refusals, and what a stop does to them."""
+"""Moves in the background: reports, order, refusals, and the effect of a stop."""
 
 import errno
 import threading
@@ -30,7 +30,7 @@ GONE, AGAIN = TopicPartition("gone", 0), TopicPartition("again", 0)
 
 
 class Ended(NullRecorder):
-    """Keeps the moves that have come to their end."""
+    """Records the moves that have ended."""
 
     def __init__(self) -> None:
         self.moves: list[tuple[TopicPartition, bool]] = []
@@ -63,7 +63,7 @@ def prepared(
 
 
 def finish(disk: Gate, mover: PartitionMover) -> None:
-    """Let the move under way come to its end."""
+    """Let the running move end."""
     assert disk.reached.wait(60)
     disk.opened.set()
     mover.stop()
@@ -99,7 +99,7 @@ def test_progress_is_told_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_moves_wait_for_each_other() -> None:
-    """One copies at a time; a partition that is on its way goes nowhere else."""
+    """One copies at a time; a partition that is being moved cannot get another target."""
     ended = Ended()
     disk, _, manager, mover = prepared(A, B, C, max_waiting=2, recorder=ended)
     mover.start(EVENTS, B)
@@ -121,7 +121,7 @@ def test_moves_wait_for_each_other() -> None:
 
 
 def test_where_a_partition_is_already_nothing_is_begun() -> None:
-    """The answer says that it is done, and there is no report of a move."""
+    """The result is done, and there is no report of a move."""
     _, _, _, mover = prepared()
     assert mover.start(EVENTS, A).state is MoveState.DONE
     assert mover.report(EVENTS) is None
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_at_once() -> None:
 
 
 def test_a_move_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    """The partition is where it was, and may be moved again."""
+    """The partition stays where it was, and may be moved again."""
     disk, _, manager, mover = prepared()
     mover.start(EVENTS, B)
     assert disk.reached.wait(60)
@@ -154,7 +154,7 @@ def test_a_move_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
-    """A move that waits is the deleted partition's; that of the new one comes when asked for."""
+    """A waiting move belongs to the deleted partition; the new one needs its own request."""
     ended = Ended()
     disk, _, manager, mover = prepared(recorder=ended)
     mover.start(OTHER, B)
@@ -178,7 +178,7 @@ def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
 def wanted_elsewhere_and_made_anew(
     manager: LogManager, mover: PartitionMover, log: TopicPartition
 ) -> Path:
-    """Have it moved, delete it, and make it once more; return where it lies."""
+    """Request its move, delete it, and create it again; return its directory."""
     manager.create_topic(log.topic, 1, {})
     mover.start(log, B if home(manager, log) == A else A)
     manager.delete_topic(log.topic)
@@ -187,7 +187,7 @@ def wanted_elsewhere_and_made_anew(
 
 
 def home(manager: LogManager, log: TopicPartition) -> Path:
-    """The data directory in which a partition lies."""
+    """Return the data directory of a partition."""
     return manager.log(log).directory.parent
 
 
@@ -218,7 +218,10 @@ def test_an_error_that_nobody_foresaw_is_reported_too(caplog: pytest.LogCaptureF
 def test_what_a_stop_interrupts_the_next_start_goes_on_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is half copied and what waits; in between nothing is begun and everything is served."""
+    """The copy in progress and the waiting moves.
+
+    Until then no move runs and everything is served.
+    """
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     disk, world, manager, mover = prepared()
     mover.start(EVENTS, B)
@@ -269,7 +272,7 @@ def test_old_reports_make_room_for_new_ones() -> None:
 
 
 def test_a_move_of_a_log_that_cannot_be_opened_waits_for_the_next_start() -> None:
-    """The others are moved, and it is not given up."""
+    """The others are moved, and this one is not dropped."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 1, {"retention.ms": "-1"})

@@ -1,4 +1,4 @@
-"""The scrubber verifies every committed byte, and tells where damage is; it changes nothing."""
+"""The scrubber verifies every committed byte and reports damage; it changes nothing."""
 
 import errno
 import threading
@@ -22,7 +22,7 @@ LARGE_BYTES = CHUNK_BYTES * 9 // 10
 
 
 class Watcher(NullRecorder):
-    """Counts what was scrubbed, and does something in the middle of it."""
+    """Counts scrubbed bytes, and runs a function in the middle."""
 
     def __init__(self) -> None:
         self.scrubbed_bytes = 0
@@ -95,7 +95,7 @@ def test_what_is_not_committed_yet_is_left() -> None:
 
 
 def test_each_damaged_batch_is_told_with_its_place() -> None:
-    """File, position and offset of all of them, in one pass, and readers go on elsewhere."""
+    """File, position and offset of all of them, in one pass, and readers elsewhere continue."""
     scene = Scene()
     segment = scene.log.reader.segments[1]
     size_bytes = segment.size_bytes // 3
@@ -150,7 +150,7 @@ def test_a_report_names_only_so_many_places() -> None:
 
 
 def test_large_segments_are_read_piece_by_piece() -> None:
-    """Between the pieces the throttle has its say; none is left out or looked at twice."""
+    """Between the pieces the throttle is called; no piece is skipped or read twice."""
     scene = Scene()
     before = scene.size_bytes()
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_segments_that_go_meanwhile_are_not_missed() -> None:
 
 
 def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
-    """The bytes may be others by now; the other logs are verified all the same."""
+    """Its bytes may have changed; the other logs are verified all the same."""
     scene = Scene()
     for _ in range(2):
         scene.log.append(new_batch(value=b"v" * LARGE_BYTES))
@@ -209,7 +209,7 @@ def test_a_log_that_is_cut_meanwhile_is_left_for_the_next_pass() -> None:
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", ["look", "read"])
 def test_a_log_that_cannot_be_read_now_is_left_for_the_next_pass(name: str, error: int) -> None:
-    """Too many open files, or a disk that fails, end neither the pass nor the thread."""
+    """Too many open files, or a failing disk, end neither the pass nor the thread."""
     scene = Scene()
     scene.world.disk.fail(name, error=error)
     report = scene.scrubber.run_pass()

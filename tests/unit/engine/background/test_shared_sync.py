@@ -1,4 +1,4 @@
-"""One sync for many logs: when it is chosen, what it covers, and what its failure means."""
+"""One sync for many logs: when it is chosen, what it covers, and the effect of a failure."""
 
 import errno
 
@@ -36,7 +36,7 @@ def choice_of(*, each_seconds: float, shared_seconds: float) -> SyncChoice:
 
 
 def test_both_ways_are_tried_before_they_are_compared() -> None:
-    """A way that was never tried has no cost."""
+    """An untried way has no known cost."""
     choice = SyncChoice()
     assert not choice.is_shared(LOGS)
     choice.note_each(LOGS, 0.003)
@@ -51,7 +51,7 @@ def test_the_cheaper_way_depends_on_the_number_of_logs() -> None:
 
 @pytest.mark.parametrize("is_cheaper", [False, True])
 def test_the_dearer_way_is_tried_more_and_more_seldom(*, is_cheaper: bool) -> None:
-    """Its cost may have changed; but each try may cost a second beside another program's pages."""
+    """Its cost may have changed; but a try may cost a second if another program writes a lot."""
     choice = choice_of(each_seconds=0.001, shared_seconds=0.001 if is_cheaper else 9)
     interval = LOOK_AGAIN
     for _ in range(8):
@@ -115,7 +115,7 @@ def run_round(world: World, committer: Committer, logs: list[Log]) -> list[str]:
 def test_the_second_round_of_several_logs_syncs_once(
     world: World, manager: LogManager, committer: Committer, listener: Listener
 ) -> None:
-    """The first round tells what a sync of each log costs. Both survive a power cut."""
+    """The first round measures a sync of each log. Both rounds survive a power cut."""
     logs = logs_in_one_directory(manager)
     assert len(logs) == LOGS
     assert run_round(world, committer, logs) == ["sync 00000000000000000000.log"] * LOGS

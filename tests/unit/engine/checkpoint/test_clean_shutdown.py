@@ -10,7 +10,7 @@ from tests.support.place import Place
 
 @kafka("CleanShutdownFileHandlerTest")
 def test_marker_is_there_between_write_and_delete(place: Place) -> None:
-    """Its existence is the message, its content Kafka's; deleting what is not there is fine."""
+    """Only its existence matters, its content is Kafka's; deleting a missing one is allowed."""
     marker = CleanShutdownMarker(place.fs, place.directory)
     marker.delete()
     assert not marker.exists()

@@ -1,4 +1,4 @@
-"""The file that says which data directories belong together."""
+"""The file with the ids of the data directories that belong together."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_and_survives_a_power_cut(disk: ForgetfulDisk) -
 def test_a_file_that_says_something_else_is_not_believed(
     disk: ForgetfulDisk, wrong: dict[str, object]
 ) -> None:
-    """Whatever is malformed, the whole file is."""
+    """If any part is malformed, the whole file is refused."""
     good = {"version": 1, "id": A, "set": SET, "generation": 3, "directories": {A: "/a"}}
     with disk.open(DIRECTORY / DIRECTORIES_FILE, create=True) as file:
         file.append(json.dumps(good | wrong).encode())

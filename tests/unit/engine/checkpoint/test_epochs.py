@@ -19,7 +19,7 @@ ENTRIES = [EpochOffset(0, 0), EpochOffset(3, 1500)]
     "LeaderEpochCheckpointFileTest.shouldPersistAndOverwriteAndReloadFile",
 )
 def test_entries_come_back_in_order(place: Place) -> None:
-    """What is written is what is read, in Kafka's bytes, and a second write replaces it."""
+    """Entries are read as written, in Kafka's bytes, and a second write replaces them."""
     path = place / LEADER_EPOCH_CHECKPOINT
     assert read_epochs(place.fs, path) == []
     write_epochs(place.fs, path, ENTRIES)

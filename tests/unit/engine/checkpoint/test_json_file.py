@@ -1,4 +1,4 @@
-"""The small JSON files of our own: what is written is read, what has changed is not believed."""
+"""tidelog's small JSON files: written content is read back, changed content is refused."""
 
 import contextlib
 import json
@@ -88,7 +88,7 @@ def test_no_file_says_nothing(disk: ForgetfulDisk) -> None:
 
 
 def test_the_examples_of_the_page_are_sound(disk: ForgetfulDisk) -> None:
-    """Each has the checksum of what it says."""
+    """Each has the correct checksum."""
     examples = re.findall(r"```json\n(\{\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(examples) == 3
     for example in examples:

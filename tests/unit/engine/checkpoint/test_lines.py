@@ -30,7 +30,7 @@ def test_file_is_a_version_a_count_and_lines(place: Place) -> None:
 
 @given(st.lists(st.tuples(words, words), max_size=5))
 def test_what_is_written_is_read(rows: list[tuple[str, str]]) -> None:
-    """Any words come back, whatever their alphabet."""
+    """Words of any alphabet are read back."""
     parsed = parse_lines(format_lines(rows), 2, Path("checkpoint"))
     assert parsed == [list(row) for row in rows]
 
@@ -73,7 +73,7 @@ def test_spacing_is_not_held_against_a_file(place: Place) -> None:
     ],
 )
 def test_damaged_file_is_refused_whole(place: Place, content: bytes, complaint: str) -> None:
-    """A file that is wrong in one place is not believed in another; the error names the file."""
+    """A file with one wrong line is refused; the error names the file."""
     path = place.write("checkpoint", content)
     with pytest.raises(CorruptCheckpoint, match=complaint) as refused:
         read_lines(place.fs, path, 3)

@@ -22,7 +22,7 @@ def checkpoint(place: Place) -> OffsetCheckpoint:
 
 @kafka("OffsetCheckpointFileTest.shouldPersistAndOverwriteAndReloadFile")
 def test_write_replaces_everything(checkpoint: OffsetCheckpoint) -> None:
-    """What is read is the last write and nothing of the one before."""
+    """Only the last write is read."""
     assert checkpoint.read() == {}
     checkpoint.write(OFFSETS)
     assert checkpoint.read() == OFFSETS

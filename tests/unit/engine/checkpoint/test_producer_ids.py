@@ -15,7 +15,7 @@ def producer_ids(place: Place) -> ProducerIds:
 
 
 def test_ids_count_up_from_zero(disk: ForgetfulDisk, place: Place) -> None:
-    """Ids follow each other, and the disk is asked once for a block of them."""
+    """Ids are consecutive, and the disk is used once for a block of them."""
     ids = producer_ids(place)
     assert [ids.allocate() for _ in range(3)] == [0, 1, 2]
     changes = len(disk.changes)

@@ -21,7 +21,7 @@ def topics_file(place: Place) -> TopicsFile:
 
 
 def test_topics_come_back_after_a_power_cut(disk: ForgetfulDisk, topics_file: TopicsFile) -> None:
-    """What is written is what is read, with configuration and origin, and it is durable."""
+    """Topics are read as written, with configuration and origin, durably."""
     topics = {
         "flights": TopicEntry(TOPIC_ID, 4, {"retention.ms": "-1"}),
         "adopted": TopicEntry("8fQeB1MbSbmXbwPeFIy0qg", 1, adopted=True),
@@ -51,7 +51,7 @@ def test_file_is_for_people_too(place: Place, topics_file: TopicsFile) -> None:
 def test_what_is_kept_of_one_write_for_the_next_changes_nothing(
     place: Place, topics_file: TopicsFile
 ) -> None:
-    """Whatever was added, changed or removed since: the bytes are those of who writes once."""
+    """After any change of topics, the bytes are those of a single write."""
     old, new, other = (TopicEntry(TOPIC_ID, count, {"retention.ms": "é"}) for count in (1, 2, 3))
     for generation, topics in enumerate(
         [{"b": old}, {"b": old, "a": other}, {"b": new, "a": other}, {"a": other}, {}, {"b": old}]
@@ -74,7 +74,7 @@ class Watched(UserDict[str, str]):
 
 
 def test_a_change_of_one_topic_encodes_no_other(topics_file: TopicsFile) -> None:
-    """Beside thousands of topics one more costs what it is, and the copying of their texts."""
+    """Among thousands of topics one more costs its own encoding, and copying the other texts."""
     config = Watched({"retention.ms": "-1"})
     kept = TopicEntry(TOPIC_ID, 1, config)
     topics_file.write({"kept": kept})
@@ -101,7 +101,7 @@ def test_a_change_of_one_topic_encodes_no_other(topics_file: TopicsFile) -> None
     ],
 )
 def test_damaged_file_is_refused(place: Place, topics_file: TopicsFile, content: str) -> None:
-    """What is not our file, or of a later version, is an error and not an empty set of topics."""
+    """A foreign file, or one of a later version, is an error and not an empty set of topics."""
     place.write(topics_file.path.name, content.encode())
     with pytest.raises(CorruptCheckpoint):
         topics_file.read()

@@ -1,4 +1,4 @@
-"""The cleaner as a whole: what it chooses, remembers, refuses and gives up."""
+"""The cleaner as a whole: its choices, marks, refusals and failures."""
 
 import logging
 import threading
@@ -37,7 +37,7 @@ class CorruptionCount(NullRecorder):
 
 
 class Alarm(ManualClock):
-    """Takes a step, once, when it is next asked for monotonic time: as a round begins."""
+    """Runs a step once, when monotonic time is next read: as a round begins."""
 
     step: Callable[[], object] | None = None
 
@@ -91,7 +91,7 @@ def test_the_dirtiest_log_comes_first_and_clean_ones_are_left() -> None:
 
 @kafka("LogCleanerManagerTest.testUpdateCheckpointsShouldAddOffsetToPartition")
 def test_marks_survive_a_restart() -> None:
-    """What is clean is not cleaned again."""
+    """Clean offsets are not cleaned again."""
     compacted = dirty()
     assert compacted.cleaner.run_pass() is not None
     assert compacted.checkpoint() == "0\n1\nevents 0 3\n"
@@ -123,7 +123,7 @@ def test_the_mark_of_a_deleted_topic_goes_with_it() -> None:
 
 @kafka("LogCleanerManagerTest.testMaybeTruncateCheckpointShouldTruncateData")
 def test_a_truncated_log_is_dirty_from_its_start() -> None:
-    """Its mark may lie in what was written since."""
+    """Its mark may lie in records written since."""
     compacted = dirty()
     compacted.cleaner.run_pass()
     compacted.log.truncate_to(2)
@@ -203,7 +203,7 @@ def test_retention_of_compacted_logs_is_the_cleaners() -> None:
 def test_a_log_that_cannot_be_cleaned_is_given_up_until_restart(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is reported once, its sources stay, others go on."""
+    """It is reported once, its segments stay, others continue."""
     recorder = CorruptionCount()
     compacted = Compacted(World(recorder=recorder))
     compacted.put(("a", "1"), ("b", "1"))
@@ -232,7 +232,7 @@ def test_a_log_that_cannot_be_judged_is_given_up() -> None:
 
 
 def test_cleaning_at_once_needs_no_dirt() -> None:
-    """However little is dirty, and even if nothing is: tombstones may have come to their end."""
+    """Even if little or nothing is dirty: tombstones may have reached their delete horizon."""
     compacted = dirty(**{"min.cleanable.dirty.ratio": 1})
     compacted.put(("a", None))
     compacted.seal()
@@ -264,7 +264,7 @@ def test_only_compacted_logs_are_cleaned() -> None:
 
 
 def test_nothing_is_cleaned_before_the_start_and_after_the_stop() -> None:
-    """Nor while the directory is offline: reading would be pointless and writing wrong."""
+    """Nor while the directory is offline: reads would be useless and writes wrong."""
     compacted = dirty()
     early = LogCleaner(
         compacted.manager,
@@ -320,7 +320,7 @@ class ReadAlarm(ForgetfulDisk):
 
 
 def test_bytes_that_go_while_they_are_read_are_no_damage() -> None:
-    """A truncation between two looks at a file is not the disk's fault, nor the log's."""
+    """A truncation between two reads of a file is neither the disk's fault nor the log's."""
     recorder = CorruptionCount()
     disk = ReadAlarm()
     compacted = Compacted(World(fs=disk, recorder=recorder))
@@ -376,7 +376,7 @@ def test_a_failing_disk_is_no_fault_of_the_logs(caplog: pytest.LogCaptureFixture
 
 
 def test_marks_that_cannot_be_written_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """What was cleaned stays cleaned; a restart does it again."""
+    """Cleaned segments stay cleaned; after a restart they are cleaned again."""
     compacted = dirty()
     compacted.world.disk.fail("rename", path_end=f"{CLEANER_CHECKPOINT}.tmp")
     assert compacted.cleaner.run_pass() is not None
@@ -404,7 +404,7 @@ def test_a_slow_cleaner_waits_and_can_be_stopped_waiting() -> None:
 
 
 class Signalling(NullRecorder):
-    """Says when both logs have lost segments; the first pass fails."""
+    """Reports when both logs have lost segments; the first pass fails."""
 
     def __init__(self) -> None:
         self.passes = self.removals = 0
@@ -422,7 +422,7 @@ class Signalling(NullRecorder):
 
 
 def test_the_thread_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
-    """It cleans, it removes what is old; an error in a pass is reported and not the end."""
+    """It cleans and removes old segments; an error in a pass is reported and does not end it."""
     recorder = Signalling()
     compacted = Compacted(
         World(recorder=recorder), {"cleanup.policy": "compact,delete", "retention.ms": 1000}

@@ -131,7 +131,7 @@ def test_a_topic_that_is_no_longer_compacted_is_left_alone(after_reads: int) -> 
 
 @AFTER_READS
 def test_appends_and_rolls_go_on_beside_a_round(after_reads: int) -> None:
-    """What comes meanwhile is neither cleaned nor lost."""
+    """Appends meanwhile are neither cleaned nor lost."""
     compacted = filled()
 
     def append(it: Compacted) -> None:
@@ -145,7 +145,7 @@ def test_appends_and_rolls_go_on_beside_a_round(after_reads: int) -> None:
 
 
 def test_whoever_reads_a_source_reads_on() -> None:
-    """Its files lose their names at once and go after the delay; what was opened stays open."""
+    """Its files are renamed at once and removed after the delay; open files stay readable."""
     compacted = filled()
     sources = compacted.log.reader.segments[:3]
     content = [bytes(source.read(0, source.size_bytes)) for source in sources]
@@ -178,7 +178,7 @@ def test_the_snapshot_of_an_output_stays() -> None:
 
 @pytest.mark.parametrize("operation", ["create", "append", "sync"])
 def test_a_full_disk_ends_the_round_and_nothing_else(operation: str) -> None:
-    """What was written is removed again, and the directory stays online."""
+    """The written files are removed again, and the directory stays online."""
     compacted = filled()
     before = compacted.pairs()
     compacted.seal()

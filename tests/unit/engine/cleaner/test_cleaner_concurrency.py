@@ -124,7 +124,7 @@ def test_truncation_and_retention_beside_the_cleaner(tmp_path: Path) -> None:
             truncate()
         remove()
 
-    turns = threading.Lock()  # a truncation beside a commit is not what is tested here
+    turns = threading.Lock()  # a truncation during a commit is not tested here
     with running(append, take_away):
         for _ in range(ROUNDS):
             compacted.cleaner.run_pass()

@@ -1,4 +1,4 @@
-"""A disk that fails while the cleaner chooses: whose fault it is, and what is still asked of it."""
+"""A disk that fails while the cleaner selects: which log is affected, and what still works."""
 
 import errno
 

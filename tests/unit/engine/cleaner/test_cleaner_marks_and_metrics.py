@@ -42,7 +42,7 @@ def test_a_commit_keeps_what_lies_in_another_segment() -> None:
 
 @kafka("LogCleanerTest.testLogCleanerRetainsLastSequenceEvenIfTransactionAborted")
 def test_an_aborted_batch_still_tells_its_producers_sequence() -> None:
-    """Its records are gone; a start knows the sequence from its header, and refuses another."""
+    """Its records are gone; a start takes the sequence from its header, and refuses another."""
     compacted = Compacted()
     compacted.put(("a", "1"), **of_transaction(0))
     compacted.put(("b", "1"), ("c", "1"), **of_transaction(1))
@@ -65,7 +65,7 @@ def test_an_aborted_batch_still_tells_its_producers_sequence() -> None:
     "LogCleanerTest.testSegmentGroupingFollowingLoadOfZeroIndex",
 )
 def test_segments_with_empty_indexes_are_grouped_by_their_offsets() -> None:
-    """An index without entries says nothing of how far its segment reaches."""
+    """An empty index does not say how far its segment reaches."""
     compacted = Compacted()
     far = 2**31 - 1
     for offset in (0, 1, far, far + 1):

@@ -1,4 +1,4 @@
-"""What the cleaner tells the recorder: Kafka's gauges of LogCleaner and LogCleanerManager."""
+"""The cleaner's reports to the recorder: Kafka's gauges of LogCleaner and LogCleanerManager."""
 
 import threading
 from typing import Any

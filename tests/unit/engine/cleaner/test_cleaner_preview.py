@@ -17,7 +17,7 @@ def dirty(**overrides: object) -> Compacted:
 
 
 def test_a_preview_names_the_range_that_is_cleaned_next() -> None:
-    """It changes nothing; what was cleaned counts as clean, the active segment not at all."""
+    """It changes nothing; cleaned offsets count as clean, the active segment not at all."""
     compacted = dirty()
     before = compacted.batches()
     found = compacted.cleaner.preview(compacted.log)

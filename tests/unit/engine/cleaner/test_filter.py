@@ -1,4 +1,4 @@
-"""What is kept of one batch, and why."""
+"""Which parts of a batch are kept, and why."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ def commit_marker(offset: int = 50) -> BatchView:
 
 
 def test_only_the_newest_record_of_a_key_stays() -> None:
-    """Offsets below the map's go; a key the map does not know is clean and stays."""
+    """Older offsets are removed; keys that are not in the map are clean and stay."""
     batch_filter = BatchFilter(ROUND, newest(a=12, b=11))
     batch = view(("a", "1"), ("b", "2"), ("a", "3"), ("clean", "4"), base_offset=10)
     assert pairs(batch_filter.keep(batch)) == [
@@ -93,7 +93,7 @@ def test_records_without_a_key_are_dropped_and_counted() -> None:
 
 @kafka("LogCleanerTest.testCleanTombstone")
 def test_a_tombstone_gets_its_horizon_when_it_is_first_kept() -> None:
-    """From the time of cleaning, whatever the record's time is."""
+    """From the time of cleaning, independent of the record's time."""
     batch = view(("a", None), ("b", "1"), base_offset=10, timestamp=3)
     kept = BatchFilter(ROUND, newest(a=10, b=11)).keep(batch)
     assert kept is not None
@@ -147,7 +147,7 @@ def test_a_producers_last_batch_stays_as_a_header(
 
 @pytest.mark.parametrize(("epoch", "is_kept"), [(2, True), (3, False)])
 def test_a_producers_only_marker_keeps_its_epoch(epoch: int, *, is_kept: bool) -> None:
-    """A producer without data is known by its marker; another epoch's is not needed."""
+    """A producer without data is known by its marker; that of another epoch is not needed."""
     old = replace(ROUND, now_ms=NOW_MS - 501)
     marked = BatchFilter(old, newest()).keep(commit_marker())
     assert marked is not None
@@ -162,7 +162,7 @@ def test_a_producers_only_marker_keeps_its_epoch(epoch: int, *, is_kept: bool) -
 
 @kafka("MemoryRecordsTest.testEmptyBatchRetention", "MemoryRecordsTest.testEmptyBatchDeletion")
 def test_an_emptied_batch_stays_and_goes_like_a_full_one() -> None:
-    """A bare header is written again while it is needed and dropped when it is not."""
+    """A bare header is copied while it is needed and dropped when it is not."""
     batch = view(("a", "1"), base_offset=10, **PRODUCER)
     needed = {9: LastBatch(10, 2)}
     emptied = BatchFilter(ROUND, newest(a=99), last_batches=needed).keep(batch)
@@ -209,7 +209,7 @@ def test_a_marker_goes_a_retention_after_its_data() -> None:
 
 @kafka("LogCleanerTest.testCleaningWithKeysConflictingWithTxnMarkerKeys")
 def test_a_users_key_is_no_markers_key() -> None:
-    """The bytes may be the same."""
+    """Even with equal bytes."""
     marker = commit_marker()
     key = next(marker.records()).key
     assert key is not None

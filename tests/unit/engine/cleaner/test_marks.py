@@ -1,4 +1,4 @@
-"""Up to where a log was cleaned: believed if it is still about that log, and lost with it."""
+"""The clean mark of a log: used if it belongs to that log, and removed with it."""
 
 import pytest
 
@@ -31,9 +31,9 @@ def test_a_mark_above_what_is_undecided_is_not_believed() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_mark_goes_with_what_it_was_about(*, power_cut: bool) -> None:
-    """What is appended in the place of what was cut is dirty after a crash too.
+    """Records appended in place of cut ones are dirty after a crash too.
 
-    The log has grown past the old mark by then, so nothing else would tell.
+    The log has grown past the old mark by then, so nothing else would show it.
     """
     compacted = Compacted()
     for value in "abcdef":
@@ -81,7 +81,7 @@ def test_a_topic_that_was_made_again_is_dirty(*, power_cut: bool) -> None:
 
 
 def test_marks_that_cannot_be_read_are_made_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """The log counts as dirty, and the file says something sensible again."""
+    """The log counts as dirty, and the file is valid again."""
     compacted = Compacted()
     for value in "abcdef":
         compacted.put(("key", value))

@@ -20,7 +20,7 @@ def filled(slots: int, count: int) -> OffsetMap:
 @kafka("OffsetMapTest.testBasicValidation")
 @pytest.mark.parametrize("count", [1, 10, 90])
 def test_every_key_has_the_offset_it_was_put_with(count: int) -> None:
-    """What was put comes back, what was not is -1."""
+    """A stored offset is returned, -1 for unknown keys."""
     offset_map = filled(100, count)
     assert [offset_map.get(key(number)) for number in range(count)] == list(range(count))
     assert offset_map.get(b"another") == -1
@@ -48,7 +48,7 @@ def test_a_full_map_answers_and_takes_no_more() -> None:
 
 @kafka("OffsetMapTest.testLatestOffset")
 def test_the_latest_offset_follows_puts_and_can_be_moved() -> None:
-    """It is the last one put, until the caller moves it."""
+    """It is the last stored one, until the caller advances it."""
     offset_map = OffsetMap(10 * SLOT_BYTES)
     assert offset_map.latest_offset == -1
     offset_map.put(b"key", 5)

@@ -9,7 +9,7 @@ from tests.support.segments import Shelf, filled
 
 @pytest.mark.parametrize("rest_bytes", [5, 40])
 def test_bytes_that_are_no_whole_batch_are_damage(rest_bytes: int) -> None:
-    """The file ends within a batch, or even within the field that says how large it is."""
+    """The file ends inside a batch, or even inside its length field."""
     segment = Shelf().segment()
     *_, last = filled(segment, range(3))
     segment.records.truncate(last + rest_bytes)

@@ -22,7 +22,7 @@ FIRST = CleaningReport(
 
 
 def test_rounds_add_up_to_one_report() -> None:
-    """What is read adds up; what is rewritten again counts once, as it was and as it is."""
+    """Reads add up; segments that are rewritten twice count once, with first and last size."""
     later = replace(FIRST, first_dirty_offset=40, end_offset=90, records_kept=150)
     larger = replace(
         later, segments_before=7, segments_after=3, bytes_before=9_000, bytes_after=2_500

@@ -59,7 +59,7 @@ def test_no_empty_batch_takes_the_place_of_a_message() -> None:
 
 
 def test_a_tombstone_of_an_old_format_stays_until_its_key_comes_again() -> None:
-    """It has no room for a delete horizon."""
+    """It cannot store a delete horizon."""
     compacted = Compacted()
     follow(compacted, legacy_message(0, b"a", b"x"), legacy_message(1, b"a", None))
     compacted.clean()

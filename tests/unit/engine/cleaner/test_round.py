@@ -32,7 +32,7 @@ def transactional(number: int = 1, *, sequence: int = 0) -> dict[str, Any]:
 
 @kafka("LogCleanerTest.testCleanSegments")
 def test_superseded_records_go_and_all_others_stay() -> None:
-    """Offsets do not move, and the report says what was read."""
+    """Offsets do not change, and the report has the records read."""
     compacted = Compacted()
     for number in range(10):
         compacted.put((f"k{number % 4}", f"v{number}"), (f"once-{number}", "x"))
@@ -284,7 +284,7 @@ def test_an_emptied_batch_goes_when_its_producer_has_written_on() -> None:
 
 @kafka("LogCleanerTest.testBasicTransactionAwareCleaning")
 def test_aborted_records_go_and_committed_ones_stay() -> None:
-    """What was aborted supersedes nothing."""
+    """Aborted records supersede nothing."""
     compacted = Compacted()
     compacted.put(("a", "old"), ("b", "old"))
     compacted.put(("a", "committed"), **transactional(1))
@@ -305,7 +305,7 @@ def test_aborted_records_go_and_committed_ones_stay() -> None:
     "LogCleanerTest.testAbortedTransactionSpanningSegments",
 )
 def test_an_aborted_transaction_goes_though_its_marker_is_not_cleaned_yet() -> None:
-    """The marker lies in a later segment, and in a round of its own."""
+    """The marker is in a later segment, which is cleaned in another round."""
     compacted = Compacted(overrides={"segment.bytes": 300})
     compacted.put(("a", "1"))
     compacted.put(("a", "aborted"), **transactional(2))

@@ -1,7 +1,7 @@
-"""A log that moves or is truncated when the cleaner has chosen it, before its round has begun.
+"""A log that moves or is truncated after the cleaner has selected it, before its round begins.
 
-What to clean was decided on other segments than those that the round then read: a healthy log
-counted as damaged, and was not compacted until the next start.
+The range was selected from other segments than the round then read: a healthy log counted as
+damaged, and was not compacted until the next start.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def truncate_and_go_on(manager: LogManager) -> None:
 def test_a_log_that_changes_before_its_round_is_cleaned_as_it_is_then(
     change: Callable[[LogManager], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One record of its one key stays in what is sealed; after the move nothing is sealed."""
+    """One record of its only key stays in the sealed segments; after the move none is sealed."""
     damage = DamageCount()
     world = World(recorder=damage)
     manager = opened(world)

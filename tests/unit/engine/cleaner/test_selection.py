@@ -13,7 +13,7 @@ from tests.support.time import START_MS
 
 
 def of_segments(*batches: int, **overrides: object) -> Compacted:
-    """A compacted log with so many one-record batches in each of its segments."""
+    """A compacted log with a number of one-record batches in each of its segments."""
     compacted = Compacted(overrides=overrides)
     for index, count in enumerate(batches):
         if index:
@@ -49,7 +49,7 @@ def test_the_active_segment_is_never_cleanable() -> None:
 
 @kafka("LogCleanerTest.testCleaningWithUncleanableSection")
 def test_nothing_above_the_high_watermark_is_cleanable() -> None:
-    """A segment of which a part is not committed is left whole."""
+    """A segment with an uncommitted part is not cleaned."""
     compacted = Compacted()
     compacted.put(("a", "1"))
     compacted.log.durability.commit()
@@ -65,7 +65,7 @@ def test_nothing_above_the_high_watermark_is_cleanable() -> None:
 
 @kafka("LogCleanerManagerTest.testDirtyOffsetLargerThanActiveSegmentBaseOffset")
 def test_a_dirty_offset_in_the_active_segment_leaves_nothing_to_do() -> None:
-    """What is dirty cannot be cleaned."""
+    """Dirty offsets in the active segment cannot be cleaned."""
     compacted = of_segments(2, 4)
     dirty = compacted.dirty(first_dirty=4)
     assert dirty.first_uncleanable_offset == 2
@@ -123,7 +123,7 @@ def test_a_record_that_waited_too_long_makes_its_log_due() -> None:
 
 
 def test_an_empty_segment_has_waited_for_nothing() -> None:
-    """What compaction emptied has no first record to wait."""
+    """A segment that compaction emptied has no first record."""
     compacted = of_segments(2, **{"max.compaction.lag.ms": 60_000, "segment.bytes": 160})
     compacted.put(("key-0", "new"), ("key-1", "new"), timestamp=START_MS + 3_000_000)
     compacted.clean()

@@ -51,7 +51,7 @@ def test_data_of_an_aborted_transaction_is_recognised() -> None:
 
 
 def test_an_abort_marker_is_needed_while_data_was_there() -> None:
-    """With data it stays and its index entry with it; without, it has no meaning."""
+    """If it had data, it stays with its index entry; otherwise it can go."""
     first, second = AbortedTransaction(A, 0, 2, 3), AbortedTransaction(A, 3, 4, 5)
     passed = expecting(first, second)
     passed.pass_data(data(0))

@@ -1,4 +1,4 @@
-"""Every behaviour of the port is asked of the machine's file system and of the tests' own disk."""
+"""Every test of the port runs on the machine's file system and on the tests' disk."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Replacing a file: whatever instant the power goes, one of the two contents is there."""
+"""Replacing a file: after a power cut at any moment, one of the two contents is there."""
 
 import errno
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_finished_replacement_survives_a_power_cut(disk: ForgetfulDisk) -> None:
 
 @pytest.mark.parametrize("operation", ["create", "append", "sync", "rename"])
 def test_failure_keeps_the_old_content(disk: ForgetfulDisk, operation: str) -> None:
-    """When the disk refuses a step, readers go on seeing what was there."""
+    """If the disk refuses a step, readers still see the old content."""
     disk.fail(operation, error=errno.ENOSPC)
     with pytest.raises(OSError, match="No space left"):
         replace_atomically(disk, TARGET, NEW)

@@ -1,4 +1,4 @@
-"""What a `FileSystem` promises about names, on the machine's and on the tests' own alike."""
+"""The promises of a `FileSystem` about names, on the machine's and on the tests' disk."""
 
 import errno
 import re
@@ -14,7 +14,7 @@ from tests.support.place import Place
 
 
 def test_directories_are_made_once_and_listed_in_order(place: Place) -> None:
-    """A directory can be asked for twice; its names come back sorted."""
+    """Creating an existing directory is allowed; names are sorted."""
     place.fs.make_directory(place / "b" / "c", parents=True)
     place.fs.make_directory(place / "b")
     place.write("a", b"")
@@ -70,7 +70,7 @@ def test_entries_say_which_names_are_directories(place: Place) -> None:
 
 
 def test_a_link_is_neither_a_file_nor_a_directory(tmp_path: Path) -> None:
-    """Wherever it leads to: it is not followed."""
+    """Whatever its target: it is not followed."""
     fs = PosixFileSystem()
     fs.make_directory(tmp_path / "directory")
     (tmp_path / "far").symlink_to(tmp_path / "directory")
@@ -122,7 +122,7 @@ def test_rename_moves_a_directory_with_its_files_but_not_onto_another(place: Pla
 
 
 def test_remove_takes_one_file_away(place: Place) -> None:
-    """A missing file is an error unless the caller said that it may be missing."""
+    """A missing file is an error unless the caller allows it."""
     place.write("f", b"")
     place.fs.remove(place / "f")
     place.fs.remove(place / "f", missing_ok=True)
@@ -140,7 +140,7 @@ def test_remove_tree_takes_everything_below_away(place: Place) -> None:
 
 
 def test_time_of_modification_is_kept_in_milliseconds(place: Place) -> None:
-    """What was set is what is read."""
+    """The time that was set is read."""
     place.write("f", b"")
     place.fs.set_modified_ms(place / "f", 1_700_000_000_123)
     assert place.fs.modified_ms(place / "f") == 1_700_000_000_123
@@ -186,7 +186,7 @@ def test_lock_is_released_although_somebody_removed_its_file(place: Place) -> No
 
 
 def test_a_file_system_has_a_size_and_room(place: Place) -> None:
-    """What is free is part of the whole; a name that does not exist has no file system."""
+    """The free space is part of the total; a missing path has no file system."""
     place.write("f", b"1")
     space = place.fs.space(place / "f")
     assert 0 < space.free_bytes <= space.total_bytes

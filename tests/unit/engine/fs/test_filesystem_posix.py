@@ -1,4 +1,4 @@
-"""Where the machine's file system meets signals, full disks and other processes."""
+"""The machine's file system with signals, full disks and other processes."""
 
 import errno
 import fcntl
@@ -131,7 +131,7 @@ def test_reads_continue_after_a_short_one(
 def test_read_of_a_file_that_was_cut_meanwhile_is_short(
     fs: PosixFileSystem, tmp_path: Path
 ) -> None:
-    """A reader that looked at the size before a truncation gets what is left, and ends."""
+    """A reader that read the size before a truncation gets the rest, and ends."""
     with fs.open(tmp_path / "f", create=True) as writer:
         writer.append(b"0123456789")
         with fs.open(tmp_path / "f", read_only=True) as reader:
@@ -273,7 +273,7 @@ def test_lock_on_a_file_that_its_owner_just_removed_is_taken_anew(
 def test_failure_to_lock_is_not_taken_for_a_lock(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of the file system surfaces as what it is."""
+    """An error of the file system is raised unchanged."""
 
     def out_of_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
@@ -304,7 +304,7 @@ def test_a_lock_file_that_cannot_be_removed_keeps_nobody_out(
 def test_what_cannot_be_looked_at_is_not_taken_for_missing(
     fs: PosixFileSystem, tmp_path: Path
 ) -> None:
-    """Only what is surely not there is not there; here a name is longer than any can be."""
+    """Only a missing path counts as missing; this one is longer than any name can be."""
     for look in (fs.exists, fs.is_directory):
         with pytest.raises(OSError, match="too long"):
             look(tmp_path / ("x" * 1_000))
@@ -314,9 +314,9 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(
 def test_a_map_that_may_not_be_made_leaves_no_file(
     fs: PosixFileSystem, tmp_path: Path, files: int
 ) -> None:
-    """Before Python 3.13 a map takes a descriptor beside its file's.
+    """Before Python 3.13 a map needs a second descriptor.
 
-    The file stayed, and was found the next time as an index full of zeros.
+    The file stayed, and the next start found it as an index full of zeros.
     """
     path = tmp_path / "index"
     with open_files_left(files), suppress(OSError):
@@ -339,7 +339,7 @@ def test_no_more_files_are_needed_to_sync_a_directory_that_is_open(
 def test_a_sync_beside_one_that_fails_fails_too(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str
 ) -> None:
-    """The kernel tells one thread of the pages that are lost, and the next that all is well."""
+    """The kernel reports lost pages to one thread, and success to the next."""
     begun, ended = threading.Event(), threading.Event()
 
     def lose_pages(_: int) -> None:
@@ -410,7 +410,7 @@ def test_one_thread_at_a_time_syncs_a_file(tmp_path: Path, monkeypatch: pytest.M
 def test_one_thread_at_a_time_takes_or_releases_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock of POSIX excludes no thread of its own process."""
+    """A POSIX lock does not exclude threads of its own process."""
     others: list[bool] = []
 
     def watched(call: Callable[..., object]) -> Callable[..., object]:

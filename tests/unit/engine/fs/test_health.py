@@ -1,4 +1,4 @@
-"""What one failure of the disk means for everything that follows."""
+"""The consequences of one failure of the disk."""
 
 import errno
 from pathlib import Path
@@ -133,13 +133,13 @@ class Lock:
 
 
 def test_a_lost_lock_takes_the_directory_offline(health: DirectoryHealth) -> None:
-    """It is looked at before and after what is written, and once lost stays so."""
+    """It is checked before and after writes, and once lost stays lost."""
     lock = Lock()
     health.watch(lock)
     with health.writing:
         pass
     with health.appending:
-        pass  # too hot for a look of its own: who appends asks `ensure_taking`
+        pass  # too hot for its own check: appends call `ensure_taking`
     assert lock.looks == 2
     with pytest.raises(StorageOffline, match="the disk said no"), health.writing:
         lock.is_lost = True

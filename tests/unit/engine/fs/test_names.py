@@ -62,7 +62,7 @@ def test_segment_names_are_those_of_kafka() -> None:
     ],
 )
 def test_other_files_have_no_base_offset(name: str) -> None:
-    """What we would not write is not taken for a segment's file."""
+    """Names that tidelog would not write are not segment files."""
     assert names.base_offset_of(name) is None
 
 
@@ -95,7 +95,7 @@ def test_marked_directories_read_back(topic: str, partition: int, kind: str) -> 
 
 
 def test_a_directory_that_a_broker_found_astray_is_known() -> None:
-    """Kafka keeps a partition that is not its own under such a name; so do we, as it is."""
+    """Kafka keeps a foreign partition under such a name, and tidelog does not change it."""
     parsed = names.parse_partition_directory(f"foo-3.{UNIQUE_ID}-stray")
     assert parsed == ParsedDirectory("foo", 3, DirectoryKind.STRAY)
 
@@ -137,7 +137,7 @@ def test_long_topic_is_cut_to_exactly_what_a_name_may_have() -> None:
     ],
 )
 def test_other_directories_stop_the_start(name: str) -> None:
-    """A name that is not a partition's is an error that tells the name, never a guess."""
+    """A name that is not a partition's is an error with the name, never a guess."""
     with pytest.raises(InvalidDataDirectory) as refused:
         names.parse_partition_directory(name)
     assert refused.value.facts() == {"name": name}
@@ -191,7 +191,7 @@ def test_what_opening_a_partition_touches_is_told_by_name(name: str, *, is_ours:
 
 
 def test_the_end_of_a_removal_reads_back() -> None:
-    """It is in the name of a file that waits for its removal, as Kafka knows it."""
+    """It is in the name of a file that will be removed, in Kafka's format."""
     name = names.log_name(5) + names.removal_suffix(4711)
     assert name == "00000000000000000005.log.00000000000000004711.deleted"
     assert names.removal_end(name) == 4711

@@ -36,7 +36,7 @@ def test_the_type_of_a_file_system_is_that_of_its_device() -> None:
     [
         ("6.1.0-13-amd64", "ext4", True),
         ("5.8", "xfs", True),
-        ("5.7.19", "ext4", False),  # says success though a write failed
+        ("5.7.19", "ext4", False),  # reports success although a write failed
         ("6.1.0", "nfs4", False),
         ("unknown", "ext4", False),
     ],
@@ -44,7 +44,7 @@ def test_the_type_of_a_file_system_is_that_of_its_device() -> None:
 def test_only_a_kernel_that_reports_failed_writes_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, type_: str, *, expected: bool
 ) -> None:
-    """Elsewhere a sync would say success though a write failed."""
+    """Elsewhere a sync would report success although a write failed."""
     device = tmp_path.stat().st_dev
     mounts = tmp_path / "mountinfo"
     numbers = f"{os.major(device)}:{os.minor(device)}"
@@ -59,7 +59,7 @@ def test_only_a_kernel_that_reports_failed_writes_is_trusted(
 
 
 class Library:
-    """The C library, of which one function is called here."""
+    """The C library, of which one function is used."""
 
     def __init__(self, error: int = 0) -> None:
         self.calls = 0

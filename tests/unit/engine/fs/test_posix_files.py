@@ -1,4 +1,4 @@
-"""What a `File` promises, on the machine's file system and on the tests' disk alike."""
+"""The promises of a `File`, on the machine's file system and on the tests' disk."""
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_preallocation_leaves_an_existing_file_alone(place: Place) -> None:
 
 @kafka("FileRecordsTest.testTruncateIfSizeIsDifferentToTargetSize")
 def test_truncate_cuts_the_end_for_good(place: Place) -> None:
-    """What is cut off is gone, and the next append takes its place."""
+    """The cut bytes are gone, and the next append replaces them."""
     with place.fs.open(place / "f", create=True) as file:
         file.append(b"abcdef")
         file.truncate(2)

@@ -1,4 +1,4 @@
-"""What a `MappedFile` promises, on the machine's file system and on the tests' disk alike."""
+"""The promises of a `MappedFile`, on the machine's file system and on the tests' disk."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.support.place import Place
 
 
 def test_stores_reach_the_file(place: Place) -> None:
-    """What is stored in the buffer is in the file, without a system call, and after a close."""
+    """Data stored in the buffer is in the file, without a system call, and after a close."""
     mapped = place.fs.open_map(place / "m", 8)
     assert (mapped.is_new, mapped.size_bytes, len(mapped.buffer)) == (True, 8, 8)
     mapped.buffer[2:4] = b"hi"
@@ -17,7 +17,7 @@ def test_stores_reach_the_file(place: Place) -> None:
 
 
 def test_existing_file_is_mapped_at_its_own_length(place: Place) -> None:
-    """The size asked for is for new files only."""
+    """`size_bytes` only applies to new files."""
     place.fs.open_map(place / "m", 8).close()
     mapped = place.fs.open_map(place / "m", 100)
     assert (mapped.is_new, mapped.size_bytes) == (False, 8)
@@ -54,7 +54,7 @@ def test_resize_cuts_and_extends_with_zeros(place: Place) -> None:
 
 
 def test_reserve_sets_space_aside_within_the_file(place: Place) -> None:
-    """Reserved space covers what was asked for, never passes the end, and shrinks with the file."""
+    """The reservation covers the request, never exceeds the file, and shrinks with it."""
     mapped = place.fs.open_map(place / "m", 200_000)
     assert mapped.reserved_bytes == 0
     mapped.reserve(1)

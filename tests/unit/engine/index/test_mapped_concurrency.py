@@ -1,4 +1,4 @@
-"""Readers beside the one writer, on real memory maps."""
+"""Concurrent readers and one writer, on real memory maps."""
 
 import threading
 from pathlib import Path

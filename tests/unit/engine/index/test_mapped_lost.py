@@ -66,7 +66,7 @@ def test_a_lost_map_is_made_again(
 
 
 def test_what_was_stored_in_a_lost_map_is_synced() -> None:
-    """An index without a map may be one that rests: then nothing would have been left to sync."""
+    """An index without a map could be a resting one, with nothing to sync."""
     disk = ForgetfulDisk()
     path = Path("/index")
     index = OffsetIndex(disk, path, BASE, MAX_BYTES)

@@ -1,4 +1,4 @@
-"""An index at rest: it knows what it ends with, has no file open, and opens it when it is used."""
+"""An index at rest: it keeps its last entry, has no open file, and opens it when used."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def resting(disk: ForgetfulDisk, path: Path) -> OffsetIndex:
 def test_what_it_ends_with_is_known_without_its_file(
     disk: ForgetfulDisk, resting: OffsetIndex
 ) -> None:
-    """A start asks each index for its end, and must not have thousands of files open for it."""
+    """A start needs the end of each index, and must not open thousands of files for it."""
     disk.fail("open_map")
     assert resting.is_resting
     assert (resting.count, resting.last_entry, resting.is_full) == (4, ENTRIES[-1], True)
@@ -44,7 +44,7 @@ def test_what_it_ends_with_is_known_without_its_file(
 
 
 def test_any_look_opens_it_again(resting: OffsetIndex) -> None:
-    """Each query finds what it would find without a rest, and the next one finds it open."""
+    """Each query has the same result as without a rest, and leaves the file open."""
     uses: dict[str, Callable[[], bool]] = {
         "lookup": lambda: resting.lookup(BASE + 5) == ENTRIES[1],
         "floor": lambda: resting.floor_by_position(95) == ENTRIES[2],
@@ -182,7 +182,7 @@ def test_a_sync_just_before_an_entry_is_stored_is_not_its_own(
             ENTRY.pack_into(buffer, position, *entry)
 
     class Index(OffsetIndex):
-        ENTRY = Overtaken()  # type: ignore[assignment]  # as much of a Struct as is asked for
+        ENTRY = Overtaken()  # type: ignore[assignment]  # the used part of a Struct
 
     index = Index(disk, path, BASE, MAX_BYTES)
     index.append(*ENTRIES[0])

@@ -53,7 +53,7 @@ def test_lookup_finds_the_last_entry_at_or_before(filled: OffsetIndex) -> None:
 
 
 def test_floor_by_position_finds_the_last_entry_at_or_before(filled: OffsetIndex) -> None:
-    """The same question asked of positions."""
+    """The same query for positions."""
     found = [filled.floor_by_position(position) for position in (0, 9, 10, 89, 90, 9_999)]
     one, four, nine, twenty = ENTRIES
     assert found == [(BASE, 0), (BASE, 0), one, four, nine, twenty]
@@ -157,7 +157,7 @@ def test_closed_index_is_trimmed_and_reopens_full(
 def test_crash_leaves_padding_that_counts_until_a_reset(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex
 ) -> None:
-    """An untrimmed file is believed whole, zeros included; a reset empties it."""
+    """An untrimmed file counts whole, zeros included; a reset empties it."""
     assert filled.count == 4
     disk.restart(power_cut=False)
     crashed = OffsetIndex(disk, path, BASE, 240)
@@ -204,7 +204,7 @@ def test_index_without_room_for_an_entry_is_refused(disk: ForgetfulDisk, path: P
 def test_read_only_index_is_left_as_it_is(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex
 ) -> None:
-    """Looking at an index neither creates nor trims its file."""
+    """Reading an index neither creates nor trims its file."""
     disk.restart(power_cut=False)
     with pytest.raises(FileNotFoundError):
         OffsetIndex(disk, path.with_name("missing"), BASE, 0, read_only=True)
@@ -256,7 +256,7 @@ def test_renamed_index_goes_on(disk: ForgetfulDisk, path: Path, filled: OffsetIn
 def test_synced_entries_survive_a_power_cut(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex
 ) -> None:
-    """What was synced is found again, what came later is not."""
+    """Synced entries are found again, later ones are not."""
     filled.sync()
     disk.sync_directory(path.parent)
     filled.append(BASE + 21, 210)
@@ -268,7 +268,7 @@ def test_synced_entries_survive_a_power_cut(
 def test_full_disk_refuses_an_entry_instead_of_killing_the_process(
     disk: ForgetfulDisk, index: OffsetIndex
 ) -> None:
-    """Space is set aside before the store, so that want of it is an error one can handle."""
+    """Space is allocated before the store, so that lack of it is an ordinary error."""
     disk.remaining_bytes = 0
     with pytest.raises(OSError, match="No space left"):
         index.append(BASE + 1, 10)

@@ -60,7 +60,7 @@ def test_empty_index_knows_no_time(index: TimeIndex) -> None:
 def test_an_entry_without_a_time_is_nobodys(
     disk: ForgetfulDisk, path: Path, times: tuple[int, ...]
 ) -> None:
-    """Records without times make no entries: where there is one, the file is not believed."""
+    """Records without times are not indexed: an entry without a time makes the file corrupt."""
     with disk.open(path, create=True) as file:
         for slot, time in enumerate(times):
             file.append(ENTRY.pack(time, 10 * slot))
@@ -157,7 +157,7 @@ def test_truncation_keeps_what_lies_below(
 def test_closed_index_is_trimmed_and_reopens(
     disk: ForgetfulDisk, path: Path, filled: TimeIndex
 ) -> None:
-    """After a clean close the file is its entries, and what it knew is known again."""
+    """After a clean close the file holds only its entries, and they are loaded again."""
     filled.close()
     assert disk.size_bytes(path) == 48
     reopened = TimeIndex(disk, path, BASE, 72)

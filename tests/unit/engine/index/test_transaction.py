@@ -48,7 +48,7 @@ def test_entries_are_thirty_four_bytes(
 def test_nothing_is_on_disk_before_the_first_entry(
     disk: ForgetfulDisk, path: Path, index: TransactionIndex
 ) -> None:
-    """A segment without an aborted transaction has no such file, whatever is asked of its index."""
+    """A segment without an aborted transaction has no such file, for any query."""
     index.sync()
     index.reset()
     index.truncate_to_offset(0)
@@ -103,7 +103,7 @@ def test_search_finds_what_touches_a_range(
     *,
     is_complete: bool,
 ) -> None:
-    """Kafka's table: which transactions a reader must know of, and whether later ones matter."""
+    """Kafka's table: the transactions that a reader needs, and whether later ones matter."""
     assert filled.collect(fetch_offset, upper_bound) == (found, is_complete)
 
 
@@ -129,7 +129,7 @@ def test_reset_empties_the_file(disk: ForgetfulDisk, path: Path, filled: Transac
 
 
 def test_torn_entry_is_ignored_and_then_cut_away(disk: ForgetfulDisk, path: Path) -> None:
-    """What a crash left of an entry neither shows nor shifts the next one."""
+    """The incomplete entry of a crash is neither returned nor shifts the next one."""
     with disk.open(path, create=True) as file:
         file.append(bytes(34 + 5))
     index = TransactionIndex(disk, path, 0)
@@ -172,7 +172,7 @@ def test_renamed_index_goes_on(disk: ForgetfulDisk, path: Path, filled: Transact
 def test_synced_entries_survive_a_power_cut(
     disk: ForgetfulDisk, path: Path, index: TransactionIndex
 ) -> None:
-    """What was synced is found again, what came later is not."""
+    """Synced entries are found again, later ones are not."""
     index.append(ABORTED[0])
     index.sync()
     disk.sync_directory(path.parent)

@@ -62,7 +62,7 @@ def test_an_append_that_does_not_fit_rolls_first() -> None:
 
 @kafka("UnifiedLogTest.testTimeBasedLogRollDuringAppend")
 def test_record_time_rolls() -> None:
-    """A span over segment.ms needs a new segment, whatever the clock says."""
+    """A span over segment.ms needs a new segment, independent of the clock."""
     world = World()
     log = world.open_log(with_config(segment_ms=HOUR_MS))
     append_values(log, b"a", timestamp=START_MS - 5 * HOUR_MS)
@@ -108,7 +108,7 @@ def test_a_full_index_on_an_empty_segment_is_emptied() -> None:
 
 
 def test_files_in_the_way_of_a_new_segment_are_not_adopted() -> None:
-    """What a crash left under the name of the next segment is removed."""
+    """Files that a crash left under the next segment's name are removed."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=2)
@@ -154,7 +154,7 @@ def test_a_roll_flushes_soon() -> None:
 
 @pytest.mark.parametrize("missing", ["create", "append"])
 def test_a_roll_on_a_full_disk_is_done_when_there_is_space(missing: str) -> None:
-    """Whether the segment or the snapshot finds none: appends are refused, and then go on."""
+    """Whether the segment or the snapshot lacks space: appends are refused, and later continue."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill(log, batches=3)
@@ -195,7 +195,7 @@ def test_the_flush_of_a_closed_log_does_nothing() -> None:
 
 
 def test_a_commit_leaves_the_recovery_point() -> None:
-    """What lies below the point has its indexes on disk too; a commit syncs none."""
+    """Below the point indexes are on disk too; a commit syncs none."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     log.durability.commit()
@@ -254,7 +254,7 @@ def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
 
 
 def test_a_truncation_amid_a_flush_leaves_the_recovery_point_to_its_own() -> None:
-    """What a flush has synced by then may be cut: the point must not be raised above the end."""
+    """What a flush has synced may be cut meanwhile: the point must not rise above the end."""
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 5, 5)

@@ -52,7 +52,7 @@ def test_a_commit_that_a_close_overtakes_says_so() -> None:
 
 
 def test_a_flush_that_a_close_overtakes_says_so() -> None:
-    """All is on the disk, and a flush has nothing to say of that: the log is closed."""
+    """Everything is on disk, but the log is closed: the flush raises that error."""
     recorder = BetweenSyncs()
     log = World(recorder=recorder).open_log()
     log.append(new_batch())
@@ -76,7 +76,7 @@ def test_a_scheduled_flush_that_a_close_overtakes_has_nothing_to_say() -> None:
 
 
 def test_a_scheduled_flush_whose_sync_fails_says_so() -> None:
-    """The log is open still: who runs the schedule notes the error."""
+    """The log is still open: the scheduler logs the error."""
     world = World()
     log = world.open_log()
     log.append(new_batch())
@@ -164,7 +164,7 @@ def moving_world() -> tuple[LogManager, ForgetfulDisk, ManualScheduler]:
 
 @pytest.mark.parametrize("nth", [1, 4], ids=["the first", "the last"])
 def test_a_flush_that_a_move_overtakes_amid_its_indexes_is_done(nth: int) -> None:
-    """All of it was flushed where the log lies now; the old files are closed under the flush."""
+    """Everything was flushed in the new directory; the old files are closed during the flush."""
     manager, disk, scheduler = moving_world()
     log = manager.log(EVENTS)
     source = log.directory.parent

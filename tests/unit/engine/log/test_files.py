@@ -54,7 +54,7 @@ def log(world: World) -> Log:
 
 
 def test_a_sealed_segment_is_shown_byte_for_byte(log: Log, world: World) -> None:
-    """Log and indexes are what lies on the disk."""
+    """Log and indexes are the bytes on disk."""
     for kind in (FileKind.LOG, *INDEXES):
         stored = world.disk.read_bytes(log_path(suffix=f".{kind.value}"))
         assert content(log, kind=kind) == stored
@@ -79,7 +79,7 @@ def test_the_active_segment_is_shown_as_far_as_it_is_committed(log: Log, world: 
 
 
 def test_a_segment_above_the_high_watermark_is_shown_empty(log: Log) -> None:
-    """Its name is known before its content is on disk."""
+    """It is listed before its content is on disk."""
     log.roll()
     fill(log, batches=2, first=60)
     assert log.reader.open_file(60, FileKind.LOG).size_bytes == 0
@@ -161,7 +161,7 @@ def test_a_removed_segment_is_read_to_its_end(world: World) -> None:
 
 
 def test_a_segment_that_rests_when_it_is_removed_is_not_found(world: World) -> None:
-    """Nothing held its file open, and the log itself goes on: it used to be called closed."""
+    """Its file was not open, and the log itself is open: the error used to be that it is closed."""
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 20, 3)
     log.durability.flush()

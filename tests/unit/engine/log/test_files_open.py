@@ -1,4 +1,4 @@
-"""How many files a log has open on a real disk: what a limit of open files is reckoned by."""
+"""How many files a log has open on a real disk, for sizing the limit of open files."""
 
 from collections import Counter
 from contextlib import closing, suppress
@@ -62,7 +62,7 @@ def test_a_flush_closes_the_files_of_what_was_sealed(tmp_path: Path) -> None:
         found = open_files(log)
         assert found[".log"] == 1
         assert found[".index"] == found[".timeindex"]
-        assert found[".index"] in {1, 2}  # a map has a descriptor of its own before Python 3.13
+        assert found[".index"] in {1, 2}  # a map has its own descriptor before Python 3.13
         append_values(log, b"more")
         assert log.reader.segments[-1].indexes.are_open
 

@@ -1,4 +1,4 @@
-"""What an append does: offsets, stamps, refusals, and what the log is afterwards."""
+"""The effects of an append: offsets, stamps, refusals, and the log afterwards."""
 
 import dataclasses
 from itertools import product
@@ -80,7 +80,7 @@ def test_offset_and_epoch_are_stamped_in_place() -> None:
 
 
 def test_a_buffer_that_cannot_be_written_is_copied() -> None:
-    """Bytes stay as they are; what is stored is stamped."""
+    """The caller's bytes stay unchanged; the stored copy is stamped."""
     log = opened()
     fill(log, batches=1)
     data = bytes(new_batch())
@@ -110,7 +110,7 @@ def test_every_codec_is_taken_and_read_back(codec: Codec) -> None:
 
 @kafka("UnifiedLogTest.testAppendWithNoTimestamp")
 def test_records_without_time_are_accepted() -> None:
-    """A time of -1 says that there is none."""
+    """A time of -1 means no timestamp."""
     log = opened()
     assert log.append(new_batch(timestamp=-1)).timestamp == -1
     log.durability.commit()
@@ -119,7 +119,7 @@ def test_records_without_time_are_accepted() -> None:
 
 @kafka("UnifiedLogTest.testAppendMessageWithNullPayload")
 def test_a_null_value_stays_null() -> None:
-    """Nothing is made of nothing."""
+    """A null value is not converted."""
     log = opened()
     log.append(build_batch([(START_MS, b"k", None, ())]))
     log.durability.commit()
@@ -221,7 +221,7 @@ def test_recompression_may_not_pass_the_limit() -> None:
 
 @kafka("UnifiedLogTest.testMessageSizeCheckInAppendAsFollower")
 def test_a_follower_ignores_the_clients_limit() -> None:
-    """What a leader took is taken."""
+    """Batches that a leader accepted are accepted."""
     log = opened(max_message_bytes=10)
     log.append(batch_at(0), origin=FOLLOWER)
     assert log.watermarks.log_end_offset == 1
@@ -258,7 +258,7 @@ def test_times_out_of_bounds_are_refused(*, checked: bool) -> None:
 
 @pytest.mark.parametrize("end", [0, 5, -1], ids=["nothing", "half a header", "cut short"])
 def test_a_follower_is_told_that_it_has_no_whole_batch(end: int) -> None:
-    """What may be cut off is what follows a whole batch, and without one there is no append."""
+    """Only bytes after a whole batch are cut off; without one there is no append."""
     log = opened()
     with pytest.raises(InvalidRecord, match="no batch"):
         log.append(new_batch()[:end], origin=FOLLOWER)
@@ -276,7 +276,7 @@ def test_the_future_is_bounded_for_our_own_batches_too() -> None:
 
 
 def test_the_past_is_bounded_for_our_own_batches_too() -> None:
-    """Nothing of a checked batch tells that a record is too old, so each is looked at."""
+    """A checked batch does not say that a record is too old, so each record is checked."""
     log = opened(message_timestamp_before_max_ms=1_000)
     with pytest.raises(InvalidTimestamp):
         log.append(new_batch(timestamp=START_MS - 1_001), checked=True)
@@ -354,7 +354,7 @@ def test_a_tag_tells_every_state_of_the_end() -> None:
 
 
 def test_the_first_append_begins_an_epoch() -> None:
-    """An epoch is noted where its first record lies, and on disk."""
+    """An epoch is recorded, on disk, with the offset of its first record."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=2)
@@ -390,7 +390,7 @@ def test_our_own_batches_in_the_codec_of_the_topic_are_not_decompressed(
 
 
 def test_another_format_is_told_from_damage() -> None:
-    """Its magic comes first, whatever its other fields say, for clients and for coordinators."""
+    """The magic decides first, whatever the other fields, for clients and coordinators."""
     log = opened()
     for magic, origin in product((0, 1, 7), (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)):
         batch = new_batch()

@@ -1,4 +1,4 @@
-"""Appends for who must not wait: one write into the page cache, or nothing at all."""
+"""Appends that must not wait: one write into the page cache, or nothing at all."""
 
 import threading
 
@@ -20,7 +20,7 @@ def ready(world: World) -> Log:
 
 
 def is_done_at_once(log: Log, batch: bytearray = BATCH) -> bool:
-    """Try it; what would wait must have changed nothing, and is done by who may wait."""
+    """Try it: if it would wait, nothing has changed, and a waiting call does it."""
     before = (log.watermarks.log_end_offset, log.reader.segments_count, log.reader.size_bytes)
     try:
         log.append(bytearray(batch), nonblocking=True)

@@ -1,4 +1,4 @@
-"""Topics with log-append time: the log's clock dates what is appended."""
+"""Topics with log-append time: the log's clock sets the timestamp."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_what_did_not_go_in_may_come_again_with_append_time(codec: Codec) -> Non
 
 
 def test_a_marker_has_the_append_time_too() -> None:
-    """It is the leader that writes it; a follower's batch keeps the time it had."""
+    """The leader writes it; a follower's batch keeps its time."""
     world = World()
     log = world.open_log(with_config(message_timestamp_type="LogAppendTime"))
     marker = build_end_marker(

@@ -1,4 +1,4 @@
-"""Rows about appends: what is checked, what is changed, what a refusal leaves."""
+"""Tests about appends: checks, changes, and the state after a refusal."""
 
 import pytest
 
@@ -198,7 +198,7 @@ def test_given_offsets_at_the_end_are_kept_and_below_it_refused(codec: Codec) ->
 
 @kafka("UnifiedLogTest.testAppendToOrReadFromLogInFailedLogDir")
 def test_a_directory_that_failed_takes_no_appends_and_serves_what_was_committed() -> None:
-    """Unlike Kafka, reads below the high watermark go on until one of them fails."""
+    """Unlike Kafka, reads below the high watermark continue until one of them fails."""
     world = World()
     log = world.open_log(DENSE)
     values = fill(log, batches=2)

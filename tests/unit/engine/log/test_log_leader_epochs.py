@@ -30,7 +30,7 @@ def test_the_history_stays_right_over_many_changes_of_the_leader(seed: int) -> N
     starts: list[tuple[int, int]] = []
     for _ in range(30):
         epoch += random.randrange(1, 4)
-        if random.random() < 0.8:  # else the leader is gone before it writes
+        if random.random() < 0.8:  # otherwise the leader is gone before it writes
             starts.append((epoch, end))
             for _ in range(random.randrange(1, 4)):
                 cache.assign(epoch, end)
@@ -40,7 +40,7 @@ def test_the_history_stays_right_over_many_changes_of_the_leader(seed: int) -> N
 
 @kafka("UnifiedLogTest.shouldApplyEpochToMessageOnAppendIfLeader")
 def test_the_leaders_epoch_is_stamped_into_every_batch() -> None:
-    """Whatever a client wrote there, batches carry the log's epoch, which its history knows."""
+    """Whatever a client sent, batches get the log's epoch, which its history has."""
     world = World()
     log = world.open_log(DENSE)
     log.append(new_batch(leader_epoch=72, base_offset=0), origin=AppendOrigin.REPLICATION)
@@ -63,7 +63,7 @@ def test_given_batches_bring_their_epochs_along() -> None:
 
 
 def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
-    """A log whose batches have these epochs, a segment each; what its file says."""
+    """A log with a segment for each of these epochs; return the content of its file."""
     log = world.open_log(DENSE)
     for offset, epoch in enumerate(epochs):
         log.append(
@@ -79,7 +79,7 @@ def follow(world: World, *epochs: int) -> list[tuple[int, int]]:
     "UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache",
 )
 def test_truncation_takes_epochs_from_the_end() -> None:
-    """Each cut drops the epochs that begin at the new end or later; ours begins a new one."""
+    """Each cut drops the epochs at or after the new end, and begins a new one."""
     world = World()
     log = world.open_log(DENSE)
     for offset, epoch in ((0, 0), (10, 1), (11, 1), (15, 2)):
@@ -97,7 +97,7 @@ def test_truncation_takes_epochs_from_the_end() -> None:
 
 @kafka("UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache")
 def test_the_epoch_of_the_log_outlives_a_truncation_at_its_end() -> None:
-    """It has no record yet, and would be used a second time if a restart could not find it."""
+    """It has no record yet, and would be reused if a restart could not find it."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=3)
@@ -115,7 +115,7 @@ def test_the_epoch_of_the_log_outlives_a_truncation_at_its_end() -> None:
     "UnifiedLogTest.shouldUpdateOffsetForLeaderEpochsWhenDeletingSegments",
 )
 def test_deleted_segments_take_their_epochs_along() -> None:
-    """Epochs that lie wholly below the log start go, the one in force begins there."""
+    """Epochs wholly below the log start are removed; the present one begins there."""
     world = World()
     assert follow(world, 0, 0, 0, 1, 1) == [(0, 0), (1, 3)]
     world.restart(power_cut=False)
@@ -135,7 +135,7 @@ def test_deleted_segments_take_their_epochs_along() -> None:
     "LogSegmentTest.testRecoveryRebuildsEpochCache",
 )
 def test_missing_epochs_are_rebuilt_from_the_batches() -> None:
-    """Recovery notes every epoch where its first batch lies."""
+    """Recovery records every epoch at its first batch."""
     world = World()
     log = world.open_log(DENSE)
     for offset, epoch in ((0, 1), (1, 1), (2, 1), (4, 2), (5, 2), (7, 3)):

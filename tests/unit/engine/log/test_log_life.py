@@ -67,7 +67,7 @@ def test_a_closed_log_refuses_readers() -> None:
 
 
 def test_a_file_that_somebody_else_closed_is_no_end_of_the_log() -> None:
-    """Only a closed log explains a closed file; anything else is a bug and shows as one."""
+    """Only a closed log explains a closed file; otherwise it is a bug and raises."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)
     log.durability.flush()
@@ -139,7 +139,7 @@ def test_a_log_knows_its_name_and_id() -> None:
 
 
 def test_a_log_stays_small() -> None:
-    """Fifteen public members and no base class: what is more belongs to one of its parts."""
+    """Fifteen public members and no base class: everything else belongs to one of its parts."""
     log = World().open_log(CONFIG)
     assert len([name for name in dir(log) if not name.startswith("_")]) <= 15
     assert Log.__mro__ == (Log, object)

@@ -1,4 +1,4 @@
-"""Logs that hold messages of magic 0 and 1, beside batches of magic 2 and without."""
+"""Logs with messages of magic 0 and 1, with and without batches of magic 2."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -82,7 +82,7 @@ def test_all_formats_in_one_log_are_read_in_order(*, was_clean: bool, segment_by
 
 
 def test_one_append_may_hold_all_formats() -> None:
-    """A follower's fetch is one buffer; what it begins with counts with its true offset."""
+    """A follower's fetch is one buffer; its first offset is the true first offset."""
     log = World().open_log(DENSE)
     appended = log.append(b"".join(MIXED), origin=FOLLOWER)
     assert (appended.base_offset, appended.last_offset, appended.records_count) == (0, 11, 12)
@@ -111,7 +111,7 @@ def test_reading_in_pieces_skips_nothing() -> None:
 
 @pytest.mark.parametrize("end_offset", range(1, 13))
 def test_a_read_with_an_end_returns_the_batch_that_holds_it(end_offset: int) -> None:
-    """A wrapper is wanted if its first offset is below the end, whatever its last one is."""
+    """A wrapper is returned if its first offset is below the end, whatever its last one."""
     log = followed(MIXED)
     fetched = log.reader.read(0, max_bytes=1 << 20, end_offset=end_offset)
     assert fetched is not None
@@ -134,7 +134,7 @@ def test_records_are_found_by_time() -> None:
 
 
 def test_where_no_record_has_a_time_the_newest_is_the_first_of_a_format_with_times() -> None:
-    """Magic 0 has none to be asked for."""
+    """Magic 0 has no timestamps."""
     assert followed([legacy_message(0, magic=0)]).reader.max_timestamp() is None
     without = followed([legacy_message(0, timestamp=-1)])
     assert without.reader.max_timestamp() == TimestampAndOffset(-1, 0, None)
@@ -217,7 +217,7 @@ def test_a_wrapper_that_cannot_be_read_is_not_appended() -> None:
 
 
 def test_truncation_takes_a_wrapper_whole() -> None:
-    """The log ends at the offset asked for, and the batches below stay."""
+    """The log ends at the requested offset, and the batches below stay."""
     log = followed(MIXED)
     log.truncate_to(6)
     assert log.watermarks.log_end_offset == 6
@@ -241,7 +241,7 @@ def test_a_batch_does_not_pass_for_an_old_message(magic: int) -> None:
 
 
 def test_a_damaged_wrapper_is_reported_where_it_is() -> None:
-    """Its checksum is right; what it holds cannot be decompressed."""
+    """Its checksum is correct, but its content cannot be decompressed."""
     segment = Shelf().segment()
     broken = legacy_message(2, None, b"no gzip", attributes=Codec.GZIP)
     append(segment, legacy_message(0))
@@ -252,7 +252,7 @@ def test_a_damaged_wrapper_is_reported_where_it_is() -> None:
 
 
 def test_a_check_of_the_directory_finds_nothing_wrong() -> None:
-    """Neither in formats that are old nor in the offsets that a wrapper spans."""
+    """Neither in old formats nor in the offsets that a wrapper spans."""
     world = World()
     log = followed(MIXED, with_config(index_interval_bytes=1, segment_bytes=200), world=world)
     log.durability.flush()
@@ -261,7 +261,7 @@ def test_a_check_of_the_directory_finds_nothing_wrong() -> None:
 
 
 def test_a_split_names_parts_by_the_first_offset_in_a_wrapper() -> None:
-    """The file of a part is named after what it holds, not after where its first batch ends."""
+    """The file of a part is named after its first record, not after its first batch's offset."""
     shelf = Shelf()
     segment = shelf.segment()
     append(segment, legacy_message(0))

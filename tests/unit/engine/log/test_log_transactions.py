@@ -1,4 +1,4 @@
-"""Transactions in a log: what is stable, what is aborted, what a committed reader gets."""
+"""Transactions in a log: stable offsets, aborted records, and committed reads."""
 
 import struct
 
@@ -94,7 +94,7 @@ def test_decided_transactions_stay_decided_after_a_crash(world: World, *, power_
 
 
 def test_control_records_of_other_kinds_end_nothing(log: Log) -> None:
-    """A leader change, say, is stored and moves no transaction."""
+    """A leader change, for example, is stored and ends no transaction."""
     producer = Producer(log, 1)
     producer.write(b"open")
     other = build_batch([(START_MS, struct.pack(">hh", 0, 2), b"\0\0", ())], base_offset=1)

@@ -243,7 +243,7 @@ def test_the_last_segment_is_recovered_with_what_the_others_know(*, with_snapsho
 
 @kafka("UnifiedLogTest.testAbortedTransactionSpanningMultipleSegments")
 def test_a_reader_of_the_first_segment_knows_an_abort_that_came_later() -> None:
-    """What was aborted two segments on is left out from the first record on."""
+    """Records aborted two segments later are left out from the first one on."""
     log = World().open_log(DENSE)
     producer = transaction_of(log, 1)
     producer.send(2, value=b"aborted")
@@ -288,7 +288,7 @@ def test_a_committed_reader_stops_at_the_last_stable_offset() -> None:
     assert delivered == [2, 3, 5, 6, 7]
 
 
-# -- who may end a transaction -----------------------------------------------------------------
+# -- which markers may end a transaction --------------------------------------------------------
 
 
 @kafka(

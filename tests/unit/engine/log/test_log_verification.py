@@ -58,7 +58,7 @@ def verify(log: Log, sequence: int = 0, *, epoch: int = 0) -> VerificationGuard 
 
 @kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuard")
 def test_only_the_first_batch_of_a_transaction_needs_its_guard(log: Log) -> None:
-    """Nothing is written without it; while the transaction is open there is none to ask for."""
+    """Nothing is written without it; while the transaction is open no guard is issued."""
     with pytest.raises(InvalidTransactionState, match="not verified"):
         append(log, 0)
     assert log.watermarks.log_end_offset == 0

@@ -1,4 +1,4 @@
-"""A repetition of one of a producer's last five batches is recognised whatever came between."""
+"""A retry of one of a producer's last five batches is recognised, whatever came between."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def killed(world: World, manager: LogManager) -> None:
 
 
 def killed_after_a_roll(world: World, manager: LogManager) -> None:
-    """What is scanned begins with an empty segment, above all the batches."""
+    """The scan begins with an empty segment, above all the batches."""
     log = manager.log(EVENTS)
     log.roll()
     log.durability.flush()
@@ -70,7 +70,7 @@ def cut_off_after_a_roll(world: World, manager: LogManager) -> None:
 
 
 def twice(world: World, manager: LogManager) -> None:
-    """The second stop writes what the first start has read."""
+    """The second stop writes the state that the first start has read."""
     manager.close()
     world.restart(power_cut=False)
     world.open_manager().close()

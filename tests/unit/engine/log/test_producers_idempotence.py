@@ -1,4 +1,4 @@
-"""Idempotent producers: what is repeated is answered, what does not follow is refused."""
+"""Idempotent producers: retries get the first result, gaps are refused."""
 
 from typing import Any
 

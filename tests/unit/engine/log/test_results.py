@@ -1,4 +1,4 @@
-"""What an append of several batches, or of several clients' records, tells each of them."""
+"""The results of an append of several batches, or of several clients' records."""
 
 import pytest
 

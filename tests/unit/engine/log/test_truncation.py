@@ -36,7 +36,7 @@ from tests.support.segments import batch_at
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
-    entries = log._core.state.epochs.entries  # noqa: SLF001 - nothing else tells them
+    entries = log._core.state.epochs.entries  # noqa: SLF001 - there is no public way to see them
     return [(entry.epoch, entry.start_offset) for entry in entries]
 
 
@@ -60,7 +60,7 @@ def test_the_log_ends_where_it_was_cut() -> None:
 
 
 def test_a_cut_is_durable_at_once() -> None:
-    """What was cut does not come back with a power cut."""
+    """A power cut does not restore what was cut."""
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 4, 4)
@@ -73,7 +73,7 @@ def test_a_cut_is_durable_at_once() -> None:
 
 @pytest.mark.parametrize("offset", [0, 5, 29])
 def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset: int) -> None:
-    """If a record is gone, no cache can take what comes after it for what it has."""
+    """If a record is gone, caches must not use its successor in its place."""
     for step in range(1, 40):
         world = World()
         log = world.open_log(CONFIG, log_start_offset=30)
@@ -95,7 +95,7 @@ def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset:
 
 @kafka("UnifiedLogTest.testHighWatermarkMaintenance")
 def test_the_high_watermark_follows_the_end_down() -> None:
-    """It never lies above the end."""
+    """It is never above the end."""
     log = World().open_log(CONFIG)
     fill(log, batches=5)
     log.durability.flush()
@@ -172,7 +172,7 @@ def test_a_log_may_start_anew_anywhere(offset: int) -> None:
     "UnifiedLogTest.testProducerIdMapTruncateToWithNoSnapshots",
 )
 def test_producers_follow_the_end() -> None:
-    """What they wrote above it is forgotten, below it is known."""
+    """Their batches above it are forgotten, those below are known."""
     log = World().open_log(CONFIG)
     for sequence in range(6):
         log.append(new_batch(producer_id=3, producer_epoch=0, base_sequence=sequence))
@@ -189,7 +189,7 @@ def test_producers_follow_the_end() -> None:
 
 @dataclass
 class Interrupting(NullRecorder):
-    """Does something when a log tells for the first time that it was synced."""
+    """Runs a function when a log's first sync is recorded."""
 
     interrupts: list[Callable[[], object]] = field(default_factory=list)
 
@@ -230,7 +230,7 @@ def test_what_is_not_committed_goes_without_the_readers_noticing() -> None:
 
 
 def test_a_truncation_that_a_close_overtakes_says_so() -> None:
-    """What stays is read without the lock: the files may be closed under that."""
+    """The remaining log is read without the lock, so its files may be closed meanwhile."""
     world = World()
     log = world.open_log(CONFIG)
     fill_segments(log, 4, 4)
@@ -298,7 +298,10 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
 @pytest.mark.parametrize("operation", ["open", "open_map", "open_directory", "create"])
 @pytest.mark.parametrize("offset", [6, 4, 0])
 def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation: str) -> None:
-    """What the cut needs is opened before it: wherever that fails, the directory stays online."""
+    """The files for the cut are opened before it.
+
+    Wherever that fails, the directory stays online.
+    """
     for nth in range(1, 20):
         world = World()
         log = world.open_log(CONFIG)

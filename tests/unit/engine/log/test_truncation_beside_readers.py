@@ -1,7 +1,7 @@
-"""A truncation and the readers beside it: they see the log before it or after it, never between.
+"""A truncation with concurrent readers: they see the log before it or after it, never between.
 
-What stays is read and proven before the log's lock is taken, and a truncation that fails then has
-changed nothing.
+The remaining log is read and verified before the log's lock is taken, and a truncation that fails
+then has changed nothing.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def ten_records(world: World) -> Log:
 def in_the_middle(
     world: World, log: Log, work: Callable[[], object]
 ) -> Iterator[list[threading.Thread]]:
-    """Start `work` on another thread when a truncation is about to cut the file.
+    """Start `work` on another thread right before a truncation cuts the file.
 
-    No byte has gone then. The truncation goes on once that thread has ended or waits for the lock.
+    The truncation continues once that thread has ended or waits for the lock.
     """
     threads: list[threading.Thread] = []
 
@@ -100,15 +100,15 @@ def in_the_middle(
 
 
 def wait_for_thread(log: Log, thread: threading.Thread) -> None:
-    """Return once a thread has ended, or has found that a truncation is under way."""
-    lock: object = log._core.lock  # noqa: SLF001 - the test watches who wants it
+    """Return once a thread has ended, or has noticed a running truncation."""
+    lock: object = log._core.lock  # noqa: SLF001 - the test watches the waiting threads
     assert isinstance(lock, WatchedLock)
     while thread.is_alive() and not lock.wanted.wait(0.001):
         pass
 
 
 class WatchedLock:
-    """A log's lock that says when a second thread wants it."""
+    """A log's lock that reports when a second thread wants it."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
@@ -310,7 +310,7 @@ def test_a_look_up_whose_batch_goes_after_it_was_located_is_repeated() -> None:
 def test_a_file_that_is_missed_where_the_log_has_changed_is_looked_for_again(
     error: Exception, change: Callable[[Log], object]
 ) -> None:
-    """A cut and a move, or two compactions, beside a read: it took the directory offline."""
+    """A cut and a move, or two compactions, during a read: it took the directory offline."""
     damage = CountedDamage()
     log = ten_records(World(recorder=damage))
     views: list[LogView] = []

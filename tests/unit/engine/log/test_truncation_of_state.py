@@ -27,7 +27,7 @@ def test_a_truncation_leaves_what_lies_below(target: int) -> None:
 
 @kafka("LocalLogTest.testTruncateTo")
 def test_later_segments_go_with_a_truncation() -> None:
-    """The segment that holds the target is active again, and appends go on at the target."""
+    """The segment that holds the target is active again, and appends continue at the target."""
     world = World()
     log = world.open_log(DENSE)
     values = fill_segments(log, 3, 3, 3, 3)

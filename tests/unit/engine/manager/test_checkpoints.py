@@ -1,4 +1,4 @@
-"""Rows about what checkpoints and the clean marker say to the next start."""
+"""Tests about the use of checkpoints and the clean marker by the next start."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segm
 def test_recovery_points_are_found_however_the_directory_is_spelt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
 ) -> None:
-    """Written under a relative path, the checkpoint is believed under the absolute one."""
+    """Written under a relative path, the checkpoint is used under the absolute one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
     world = World(fs=PosixFileSystem(), directory=Path(spelling))
@@ -46,7 +46,7 @@ def test_recovery_points_are_found_however_the_directory_is_spelt(
 
 @kafka("LogManagerTest.testCheckpointLogStartOffsetForNormalTopic")
 def test_a_log_start_is_written_only_above_the_first_segment() -> None:
-    """Once the segments below are gone, the first base says it all."""
+    """Once the segments below are gone, the first base offset is enough."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)

@@ -37,7 +37,7 @@ KEEPS_AN_HOUR = with_config(retention_ms=HOUR_MS)
 
 
 def of_segments(world: World, config: LogConfig, *counts: int) -> Log:
-    """A committed log with so many one-record batches in each segment."""
+    """A committed log with a number of one-record batches in each segment."""
     log = world.open_log(config)
     fill_segments(log, *counts)
     log.durability.commit()
@@ -139,7 +139,7 @@ def test_compaction_alone_has_no_retention_by_time(
 def test_segments_below_the_log_start_go_under_any_policy(
     policy: tuple[str, ...], before: int, bases: list[int]
 ) -> None:
-    """One that holds the log start stays, and what lies below is not read any more."""
+    """The one that holds the log start stays, and records below it cannot be read."""
     log = of_segments(World(), DENSE, 5, 5, 5)
     log.maintenance.update_config(with_config(cleanup_policy=policy))
     assert log.delete_records(before) == before
@@ -187,7 +187,7 @@ def test_a_delay_of_zero_removes_a_topic_with_the_next_turn() -> None:
 
 @kafka("LogManagerTest.testShutdownWithZeroFileDeleteDelayMs")
 def test_a_stop_beside_deletions_without_delay_does_not_hang(tmp_path: Path) -> None:
-    """The thread that removes files neither waits for ever nor keeps the stop waiting."""
+    """The thread that removes files neither waits for ever nor delays the stop."""
     no_delay = {**SMALL_INDEXES, "file.delete.delay.ms": "0"}
     clock = SystemClock()
     scheduler = ThreadScheduler(clock)
@@ -241,7 +241,7 @@ def test_a_closed_log_is_deleted_with_its_directory() -> None:
     "LogManagerTest.testCleanupSegmentsToMaintainSize",
 )
 def test_background_retention_by_time_and_size_leaves_a_log_that_works() -> None:
-    """Older offsets are out of range, every segment left has its files, appends go on."""
+    """Older offsets are out of range, every remaining segment has its files, appends continue."""
     world = World()
     manager = world.open_manager()
     manager.create_topic(

@@ -1,4 +1,4 @@
-"""Several data directories: placement, failure of one, copies, what is refused."""
+"""Several data directories: placement, failure of one, copies, refusals."""
 
 import errno
 from collections import Counter
@@ -89,7 +89,7 @@ def assert_serves(log: Log, *, records: int = 3) -> None:
 
 @kafka("LogManagerTest.testLeastLoadedAssignment")
 def test_new_logs_go_where_the_fewest_are() -> None:
-    """The counts of the directories differ by one at most, whatever was there before."""
+    """The counts of the directories differ by at most one, whatever was there before."""
     world = World()
     manager = opened(world, A, B, C)
     for number in range(7):
@@ -104,7 +104,7 @@ def test_new_logs_go_where_the_fewest_are() -> None:
 
 @kafka("LogManagerTest.testCheckpointForOnlyAffectedLogs")
 def test_each_directory_has_its_own_checkpoints_and_marker() -> None:
-    """A line is in the directory where its log lies, and nowhere else."""
+    """A line is in the directory of its log, and nowhere else."""
     world, manager = spread()
     manager.close()
     lines = [
@@ -208,13 +208,13 @@ def test_a_partition_is_made_elsewhere_if_its_disk_fails() -> None:
     manager.log(EVENTS).durability.commit()
     for order in ((A, B), (B, A)):
         manager = restarted(world, *order, power_cut=False)
-        assert lying_in(manager) == {"events-0": B}  # what was begun in A never held anything
+        assert lying_in(manager) == {"events-0": B}  # the empty partition in A
         world.fs.make_directory(A / "events-0")
     assert_serves(manager.log(EVENTS))
 
 
 def test_a_topic_that_nobody_has_room_for_leaves_nothing() -> None:
-    """Every directory is tried; then the copies of the topics file say what they did."""
+    """Every directory is tried; then the copies of the topics file have their old content."""
     world = World()
     manager = opened(world)
     for path in (A, B):
@@ -228,7 +228,7 @@ def test_a_topic_that_nobody_has_room_for_leaves_nothing() -> None:
 
 
 def test_a_copy_of_the_topics_that_cannot_be_written_undoes_the_others() -> None:
-    """With the second disk full, both copies go on saying the same."""
+    """With the second disk full, both copies stay equal."""
     world, manager = spread()
     world.disk.fail("create", error=errno.ENOSPC, path_end=f"/b/{names.TOPICS_FILE}.tmp")
     with pytest.raises(StorageFull):
@@ -238,7 +238,7 @@ def test_a_copy_of_the_topics_that_cannot_be_written_undoes_the_others() -> None
 
 
 def test_of_two_copies_the_newest_is_right() -> None:
-    """What was configured while a directory was away is in force when it is back, and copied."""
+    """A change made while a directory was offline is in effect when it is back, and copied."""
     world, manager = spread()
     manager.close()
     world.restart(power_cut=True)
@@ -331,7 +331,7 @@ def test_two_directories_with_one_partition_stop_the_start() -> None:
 
 
 def test_a_directory_cannot_be_given_twice_or_shared() -> None:
-    """Neither by its name, nor with another process; what was taken before is let go of."""
+    """Neither twice in the list, nor by two processes; directories locked before are released."""
     world = World()
     with pytest.raises(InvalidDataDirectory, match="twice"):
         new_manager(world, A, A)
@@ -352,7 +352,7 @@ def test_a_directory_cannot_be_given_twice_or_shared() -> None:
 
 
 def test_a_directory_may_be_added() -> None:
-    """What is configured comes with it, and new partitions go there."""
+    """It gets the configuration, and new partitions are placed in it."""
     world = World()
     manager = opened(world, B)
     manager.create_topic("events", 1, {"retention.ms": "5"})
@@ -365,7 +365,7 @@ def test_a_directory_may_be_added() -> None:
 
 
 def test_a_start_that_begins_anew_can_still_be_interrupted() -> None:
-    """A disk fails, the start goes on without it, and the wish to stop is not lost in between."""
+    """A disk fails, the start continues without it, and an interrupt in between is not lost."""
     world, manager = spread()
     manager.close()
     world.restart(power_cut=True)
@@ -414,7 +414,7 @@ def test_a_move_that_waits_for_its_other_end_is_left_alone(
 
 
 def test_a_topic_whose_disk_fails_at_the_end_is_not_adopted_later() -> None:
-    """What the failed disk kept of it is put away at the next start, and the name is free."""
+    """What the failed disk kept is removed at the next start, and the name is free."""
     world = World()
     manager = opened(world)
     manager.create_topic("kept", 2, {})
@@ -429,7 +429,7 @@ def test_a_topic_whose_disk_fails_at_the_end_is_not_adopted_later() -> None:
 
 
 def test_a_topic_that_the_last_disk_fails_is_completed_by_the_next_start() -> None:
-    """There is nothing left to undo it on; the topics file says what was wanted."""
+    """It cannot be undone; the topics file has the wanted topic."""
     world = World()
     manager = opened(world, A)
     world.disk.fail("create", path_end="/a/events-0/00000000000000000000.log")

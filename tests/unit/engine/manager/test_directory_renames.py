@@ -92,7 +92,7 @@ def test_after_a_rename_epochs_are_written_where_the_log_lies() -> None:
     "LogManagerTest.testFileReferencesAfterAsyncDelete",
 )
 def test_a_log_that_waits_for_removal_works_until_it_is_removed() -> None:
-    """Reads and rolls go on in the renamed directory; then it is removed as a whole."""
+    """Reads and rolls continue in the renamed directory; then it is removed as a whole."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -127,7 +127,7 @@ def test_a_flush_of_a_log_whose_directory_went_is_no_failure() -> None:
 
 @kafka("LocalLogTest.testLogDirRenameToExistingDir")
 def test_a_rename_to_the_same_name_changes_nothing(tmp_path: Path) -> None:
-    """The log lies where it lay, with the files it had, and goes on."""
+    """The log keeps its directory and files, and continues."""
     log = World(fs=PosixFileSystem(), directory=tmp_path).open_log(CONFIG)
     values = fill(log, batches=2)
     directory, before = log.directory, sorted(log.directory.iterdir())

@@ -105,7 +105,7 @@ def test_a_close_writes_all_checkpoints() -> None:
 
 
 def test_a_close_may_be_repeated_and_come_before_an_open() -> None:
-    """Closing what is not open does nothing."""
+    """Closing a manager that is not open does nothing."""
     world = World()
     manager = world.new_manager()
     manager.close()
@@ -132,7 +132,7 @@ def test_after_a_kill_everything_written_is_there_and_flushed() -> None:
 
 
 def test_after_a_power_cut_everything_committed_is_there() -> None:
-    """What was below the high watermark is found; what was above it may be gone."""
+    """Records below the high watermark are found; those above it may be lost."""
     world = World()
     manager = world.open_manager({"events": 1})
     append(manager, 3)
@@ -184,7 +184,7 @@ def test_an_unclean_broker_is_recovered() -> None:
 
 @kafka("LogManagerTest.testLoadLogsSkipRemoteIndexCache")
 def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown files, strays, moves, a broker's metadata and caches are neither served nor gone."""
+    """Unknown files, strays, moves, a broker's metadata and caches are not served or removed."""
     world = World()
     aside = [
         "__cluster_metadata-0",
@@ -207,7 +207,7 @@ def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_directory_that_cannot_be_named_stops_the_start(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The start says which directory is in the way; once it is moved, the start succeeds."""
+    """The error names the directory; once it is moved, the start succeeds."""
     world = World()
     make_directory(world, name)
     with pytest.raises(InvalidDataDirectory, match="move it out"):
@@ -227,7 +227,7 @@ def test_two_directories_of_one_partition_stop_the_start() -> None:
 
 
 def test_internal_topics_are_kept_and_marked() -> None:
-    """A broker's own topics are opened, and say that they are internal."""
+    """A broker's internal topics are opened and marked as internal."""
     world = World()
     make_directory(world, "__consumer_offsets-7")
     manager = world.open_manager()
@@ -236,7 +236,7 @@ def test_internal_topics_are_kept_and_marked() -> None:
 
 
 def test_a_deleted_directory_is_removed_after_the_delay() -> None:
-    """What a stop left of a deletion goes a minute after the next start, not before."""
+    """A deletion that a stop interrupted ends a minute after the next start, not before."""
     world = World()
     name = "events-0.00112233445566778899aabbccddeeff-delete"
     make_directory(world, name)
@@ -250,7 +250,7 @@ def test_a_deleted_directory_is_removed_after_the_delay() -> None:
 def test_a_damaged_checkpoint_costs_a_recovery_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A recovery point that cannot be read counts as zero, and the log says so."""
+    """An unreadable recovery point counts as zero, and a warning is logged."""
     world = World()
     append(world.open_manager({"events": 1}), 3)
     world.restart(power_cut=False)
@@ -261,7 +261,7 @@ def test_a_damaged_checkpoint_costs_a_recovery_and_no_more(
 
 
 def test_partitions_of_ours_without_a_directory_start_empty() -> None:
-    """The topics file is the truth: what it lists and the disk has not is made."""
+    """The topics file is the truth: listed partitions that are missing are created."""
     world = World()
     entry = TopicEntry("S6g8ZPZuQWap3C72_08X5Q", 2)
     TopicsFile(world.fs, DATA).write({"events": entry})
@@ -370,7 +370,7 @@ def test_the_periodic_checkpoint_is_what_a_recovery_starts_from() -> None:
 
 
 def test_a_full_disk_does_not_take_the_directory_offline_at_a_checkpoint() -> None:
-    """A checkpoint that finds no space leaves the old file, and appends may go on."""
+    """A checkpoint without space leaves the old file, and appends may continue."""
     world = World()
     manager = world.open_manager({"events": 1})
     world.disk.fail("append", error=errno.ENOSPC, path_end=".tmp")

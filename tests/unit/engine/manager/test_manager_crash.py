@@ -127,7 +127,7 @@ def test_a_topic_is_deleted_whole_or_not_at_all(power_cut: bool) -> None:  # noq
             continue
         assert live(world, "events") == []
         manager.create_topic("events", 2, {})
-        world.restart(power_cut=False)  # what the old topic's checkpoints said must not return
+        world.restart(power_cut=False)  # the old topic's checkpoint lines must not return
         marks = world.open_manager().log(TopicPartition("events", 0)).watermarks
         assert (marks.log_start_offset, marks.log_end_offset) == (0, 0)
         world.scheduler.advance(60_000)

@@ -56,7 +56,7 @@ def test_nobody_else_may_read_a_data_directory(umask: int, tmp_path: Path) -> No
 
 
 def test_a_data_directory_that_exists_keeps_its_mode(tmp_path: Path) -> None:
-    """Its owner has decided who may look; what is made in it is closed all the same."""
+    """Its owner has set the mode; new files in it are private all the same."""
     directory = tmp_path / "data"
     directory.mkdir(0o755)
     directory.chmod(0o755)

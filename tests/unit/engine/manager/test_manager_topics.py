@@ -47,7 +47,7 @@ def directories(world: World, kind: DirectoryKind = DirectoryKind.LIVE) -> list[
     "UnifiedLogTest.testLogFlushesPartitionMetadataOnAppend",
 )
 def test_a_new_topic_has_its_logs_its_id_and_its_configuration() -> None:
-    """What create returns is what is found afterwards, on disk and after a power cut."""
+    """The result of create is found afterwards, on disk and after a power cut."""
     world = World()
     manager = world.open_manager()
     topic, created = manager.create_topic("events", 2, {"retention.ms": 5, "preallocate": "False"})
@@ -76,7 +76,7 @@ def test_creating_the_same_topic_again_verifies_it() -> None:
 def test_another_topic_of_that_name_is_a_conflict(
     partitions: int, overrides: dict[str, str]
 ) -> None:
-    """Partitions or configuration differ: the error says what the topic is like."""
+    """Partitions or configuration differ: the error has those of the topic."""
     manager = World().open_manager({"events": 2})
     with pytest.raises(TopicConflict) as raised:
         manager.create_topic("events", partitions, overrides)
@@ -207,7 +207,7 @@ def test_a_change_is_in_force_at_once_and_after_a_restart() -> None:
 
 
 def test_a_change_to_null_takes_the_default_back() -> None:
-    """A merge patch: null removes, what is not named stays."""
+    """A merge patch: null removes, unnamed keys stay."""
     manager = World().open_manager()
     manager.create_topic("events", 1, {"retention.ms": "5", "flush.messages": "9"})
     topic = manager.update_topic("events", {"retention.ms": None})
@@ -235,7 +235,7 @@ def test_a_change_that_changes_nothing_writes_nothing() -> None:
 
 
 def test_partitions_can_be_added_and_not_taken_away() -> None:
-    """More partitions appear beside the old ones, whose records stay; fewer are refused."""
+    """More partitions are added to the old ones, whose records stay; fewer are refused."""
     manager = World().open_manager({"events": 1})
     log = manager.log(EVENTS)
     log.append(new_batch())
@@ -346,7 +346,7 @@ def test_who_holds_a_deleted_log_can_finish_reading() -> None:
 
 @kafka("LocalLogTest.testLogDirRenameToNewDir")
 def test_a_roll_after_the_deletion_stays_in_the_renamed_directory() -> None:
-    """New files of a held log appear where it lies now, and not in a topic made again."""
+    """New files of a held log are created in its renamed directory, not in a recreated topic."""
     world = World()
     manager = world.open_manager({"events": 1})
     log = manager.log(EVENTS)
@@ -381,7 +381,7 @@ def test_a_topic_can_be_made_again_at_once() -> None:
 
 
 def test_a_removal_waits_for_the_next_start_if_the_disk_has_failed() -> None:
-    """An offline directory takes no removal either; what is left is found by its name."""
+    """An offline directory is not changed; the next start finds the rest by its name."""
     world = World()
     manager = world.open_manager({"events": 1, "other": 1})
     manager.delete_topic("events")

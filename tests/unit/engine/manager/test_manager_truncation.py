@@ -64,9 +64,9 @@ def cut() -> Cut:
 def test_an_interrupted_truncation_leaves_a_beginning_of_the_log(
     offset: int, *, power_cut: bool
 ) -> None:
-    """After a crash at any step what lay below the offset is there; a shorter log knows that it is.
+    """After a crash at any step everything below the offset is present.
 
-    It has another epoch then.
+    A shorter log has another epoch then.
     """
     for step in range(1, MOST_STEPS):
         cut = Cut()
@@ -93,7 +93,7 @@ def test_an_interrupted_truncation_leaves_a_beginning_of_the_log(
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_what_follows_a_truncation_is_found_by_the_next_start(cut: Cut, power_cut: bool) -> None:  # noqa: FBT001 - parametrized
-    """Neither the old recovery point nor the old log start hides what was appended since."""
+    """Neither the old recovery point nor the old log start hides later appends."""
     cut.log.delete_records(18)
     cut.manager.checkpoint()
     cut.manager.truncate(cut.log, 6)
@@ -151,7 +151,7 @@ def test_where_only_a_torn_batch_was_nothing_is_left(
 
 
 def test_the_checkpoints_are_true_afterwards(cut: Cut) -> None:
-    """They say where the log was cut, at once and not with the next pass."""
+    """They have the new end at once, not with the next pass."""
     assert cut.lines() == (20, None, 20)
     assert cut.manager.truncate(cut.log, 9) == 9
     assert cut.lines() == (9, None, 9)
@@ -172,7 +172,7 @@ def test_a_truncation_that_is_refused_takes_nothing_along(cut: Cut) -> None:
 
 
 def test_other_logs_keep_their_lines(cut: Cut) -> None:
-    """What is taken back is one log's."""
+    """Only one log's lines are lowered."""
     cut.manager.create_topic("other", 1, {})
     other = cut.manager.log(TopicPartition("other", 0))
     fill(other, batches=15)
@@ -183,7 +183,7 @@ def test_other_logs_keep_their_lines(cut: Cut) -> None:
 
 
 def test_a_closed_directory_is_not_truncated(cut: Cut) -> None:
-    """Nor are its checkpoints touched."""
+    """Nor are its checkpoints changed."""
     log = cut.log
     cut.manager.close()
     with pytest.raises(Recovering):

@@ -38,7 +38,7 @@ def stopped() -> World:
 
 
 def without(world: World, *gone: Path) -> World:
-    """The world of an operator who says that these are gone."""
+    """The world of an operator who declares these directories gone."""
     world.config = replace(world.config, gone_directories=gone)
     return world
 
@@ -57,7 +57,7 @@ def copy(fs: FileSystem, source: Path, target: Path) -> None:
 
 
 def test_a_log_of_one_directory_has_no_file_for_it() -> None:
-    """There is nothing to leave out; the directory is as Kafka knows it."""
+    """There is no other directory to miss; the directory is as in Kafka."""
     world = World()
     opened(world, A).close()
     assert not world.fs.exists(A / names.DIRECTORIES_FILE)
@@ -139,7 +139,7 @@ def test_what_is_made_anew_is_another_log() -> None:
 
 
 def test_a_directory_that_was_forgotten_may_come_back() -> None:
-    """It joins like a new one; what it holds twice is for a person to decide."""
+    """It joins like a new one; an operator decides about partitions that exist twice."""
     world = without(stopped(), B)
     opened(world, A).close()
     manager = opened(world)  # the empty copy in A is replaced
@@ -151,14 +151,14 @@ def test_a_directory_that_was_forgotten_may_come_back() -> None:
 
 
 def test_what_is_said_to_be_gone_and_is_there_is_used() -> None:
-    """Only what is missing can be forgotten."""
+    """Only a missing directory can be gone."""
     manager = opened(without(stopped(), A, B, C))
     assert_serves(manager.log(EVENTS))
     assert_serves(manager.log(OTHER))
 
 
 def test_a_directory_is_known_under_another_path() -> None:
-    """By its id: a disk may be mounted elsewhere, and no name is missed."""
+    """By its id: a disk may be mounted elsewhere, and no path is missed."""
     world = stopped()
     move(world.fs, B, D)
     manager = opened(world, A, D)
@@ -181,7 +181,7 @@ def test_a_new_directory_joins() -> None:
 
 
 def test_a_directory_that_fails_is_not_missing() -> None:
-    """It was given, and cannot be asked: its partitions are offline, at its path or another."""
+    """It was given, but cannot be read: its partitions are offline, at its path or another."""
     world = stopped()
     lose(world, B)
     manager = opened(world)

@@ -1,4 +1,4 @@
-"""Moves that were asked for and are not over: what a restart, a deletion and a full disk do."""
+"""Unfinished moves: the effects of a restart, a deletion and a full disk."""
 
 import errno
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_move_is_wanted_or_not_whenever_the_power_fails(*, power_cut: bool) ->
 
 
 def test_a_move_is_noted_once() -> None:
-    """Asked for again it is the same; to another place it is another, and the first goes."""
+    """A repeated request is the same move; another target replaces it."""
     world = World()
     manager = opened(world, A, B, C)
     manager.create_topic("events", 1, {})
@@ -82,7 +82,7 @@ def test_a_move_is_noted_once() -> None:
 
 
 def test_what_an_earlier_process_copied_is_not_believed() -> None:
-    """Rests of any kind are removed: the original may have lost what was copied."""
+    """All leftovers are removed: the original may have lost the copied records."""
     world, manager, values = prepared()
     manager.close()
     copy_into(world, future(B), metadata(world))
@@ -105,7 +105,7 @@ def test_what_an_earlier_process_copied_is_not_believed() -> None:
 def test_of_several_directories_one_is_the_move(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One where the partition lies already leads nowhere, and so does a second one."""
+    """A move to the partition's own directory is dropped, and so is a second one."""
     world, manager, values = prepared()
     manager.close()
     copy_into(world, future(B), metadata(world))
@@ -120,7 +120,7 @@ def test_of_several_directories_one_is_the_move(
 
 
 def test_the_copy_of_a_topic_that_was_made_again_is_none_of_its_moves() -> None:
-    """Its topic id tells: it was being moved when a topic of that name was deleted."""
+    """By its topic id: it was being moved when a topic of that name was deleted."""
     world, manager, _ = prepared()
     of_old_topic = metadata(world)
     manager.delete_topic("events")
@@ -135,7 +135,7 @@ def test_the_copy_of_a_topic_that_was_made_again_is_none_of_its_moves() -> None:
 
 
 def test_a_move_without_a_topic_id_is_one_too() -> None:
-    """A crash came before the file, or it is an old broker's: the name says enough."""
+    """A crash came before the file, or it is an old broker's: the name is enough."""
     world, manager, _ = prepared()
     manager.close()
     copy_into(world, future(B))
@@ -143,7 +143,7 @@ def test_a_move_without_a_topic_id_is_one_too() -> None:
 
 
 def test_a_deleted_topic_is_not_moved() -> None:
-    """What was noted goes with the topic."""
+    """The record of the move is removed with the topic."""
     world, manager, _ = prepared()
     manager.plan_move(EVENTS, B)
     manager.delete_topic("events")
@@ -218,7 +218,7 @@ def test_a_move_that_came_to_nothing_is_not_tried_again() -> None:
 
 
 def test_what_was_appended_between_two_starts_is_moved_too() -> None:
-    """The move goes on with the log as it is then."""
+    """The move continues with the present log."""
     world, manager, values = prepared()
     manager.plan_move(EVENTS, B)
     manager.close()

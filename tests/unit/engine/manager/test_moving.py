@@ -56,7 +56,7 @@ def partition_directories(world: World) -> list[str]:
 
 
 def carried_out(manager: LogManager) -> bool:
-    """Do what the mover does after a start; return whether there was anything to do."""
+    """Do what the mover does after a start; return whether there was a move."""
     unfinished = manager.unfinished_moves()
     for log, target in unfinished.items():
         manager.move_partition(log, target)
@@ -144,7 +144,7 @@ def test_what_is_not_in_the_batches_moves_too() -> None:
         assert moved.reader.log_id == log_id
         assert moved.watermarks.log_start_offset == start == 7
         known = [entry.producer_id for entry in moved.producers.active()]
-        assert known == ([] if is_restarted else [9])  # recovery knows batches only, as Kafka's
+        assert known == ([] if is_restarted else [9])  # recovery only knows batches, as Kafka's
         assert read_values(moved) == [b"last"]
         with pytest.raises(OffsetBelowLogStart):
             moved.reader.read(6, max_bytes=100)
@@ -152,9 +152,9 @@ def test_what_is_not_in_the_batches_moves_too() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_move_that_is_interrupted_leaves_one_whole_copy(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
-    """Whichever step is the last, the next start serves every record, and appends go on.
+    """Whichever step is the last, the next start serves every record, and appends continue.
 
-    And the move that was asked for is carried out in the end.
+    And the requested move is carried out in the end.
     """
     endings = set()
     for step in range(1, MOST_STEPS):
@@ -285,7 +285,7 @@ def read_slowly(log: Log, stop: threading.Event, failures: list[BaseException]) 
 
 
 def test_readers_notice_nothing_of_many_moves() -> None:
-    """A reader that goes on all the time sees the whole log, wherever it lies."""
+    """A continuous reader sees the whole log, in whatever directory."""
     _world, manager, values = prepared()
     log = manager.log(EVENTS)
     stop = threading.Event()
@@ -337,7 +337,7 @@ def test_an_empty_log_moves() -> None:
 
 
 def test_what_is_appended_while_a_partition_moves_moves_too() -> None:
-    """It may be more than one chunk, which is then copied while the log stands still."""
+    """It may be more than one chunk, which is then copied while the log is locked."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 1, {"segment.bytes": "1000000"})
@@ -360,7 +360,7 @@ def test_what_is_appended_while_a_partition_moves_moves_too() -> None:
 
 @pytest.mark.parametrize("copied", [1, 2])
 def test_a_partition_that_is_truncated_while_it_is_copied_is_copied_again(copied: int) -> None:
-    """The copy may be longer than the log then: the next read failed beyond the log end."""
+    """The copy may then be longer than the log: the next read failed beyond the log end."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 1, {"segment.bytes": "1000000"})
@@ -382,7 +382,7 @@ def test_a_partition_that_is_truncated_while_it_is_copied_is_copied_again(copied
 
 @kafka("LogCleanerManagerTest.testAlterCheckpointDirShouldRemoveDataInSrcDirAndAddInNewDir")
 def test_a_compacted_log_that_moved_counts_as_dirty() -> None:
-    """What was copied before it was cleaned has to be cleaned again: its mark is not believed."""
+    """Records copied before they were cleaned have to be cleaned again: its mark is not used."""
     world = World()
     manager = opened(world)
     settings: dict[str, ConfigValue] = {

@@ -58,7 +58,7 @@ def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.Monkey
 def test_a_log_that_is_truncated_at_the_last_moment_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The copy would hold what was cut; the move is given up and can be tried again."""
+    """The copy would hold the cut records; the move is given up and can be tried again."""
     world, manager, values = prepared()
     log = manager.log(EVENTS)
 
@@ -82,7 +82,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_moved(monkeypatch: pytest.Monk
 
 
 def test_a_close_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for the move to be given up, and leaves everything clean; the next start goes on."""
+    """It waits for the end of the move, and leaves everything clean; the next start continues."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)
     world, manager, values = prepared()
     closing = threading.Thread(target=manager.close)

@@ -1,4 +1,4 @@
-"""A log that cannot be opened is offline alone: the others are served, and it is not forgotten."""
+"""A log that cannot be opened is offline alone: the others are served, and it is kept."""
 
 import errno
 import struct
@@ -28,7 +28,7 @@ LOG_FILE = DATA / str(EVENTS) / names.log_name(0)
 
 
 def two_topics(**changes: str) -> tuple[World, LogManager]:
-    """A log of three records that start at 1, beside another one."""
+    """A log of three records that start at 1, and another one."""
     world = World()
     manager = world.open_manager({"other": 1})
     manager.create_topic("events", 1, changes)
@@ -102,7 +102,7 @@ def test_whatever_keeps_a_log_from_being_opened_leaves_the_others_open(
 
 
 def test_an_io_error_of_one_file_takes_the_directory_offline() -> None:
-    """EIO tells of the disk, whatever file it is met in."""
+    """EIO is a failure of the disk, for any file."""
     world, manager = two_topics()
     world.restart(power_cut=True)
     world.disk.fail("open", error=errno.EIO, path_end=str(LOG_FILE))
@@ -112,7 +112,7 @@ def test_an_io_error_of_one_file_takes_the_directory_offline() -> None:
 
 
 def test_an_offline_log_keeps_its_lines_in_the_checkpoints() -> None:
-    """Its deleted records do not come back, and what was on disk for sure is not scanned."""
+    """Its deleted records do not return, and records below its recovery point are not scanned."""
     world, manager = two_topics()
     manager.log(EVENTS).durability.flush()
     manager.checkpoint()
@@ -135,7 +135,7 @@ def test_an_offline_log_keeps_its_lines_in_the_checkpoints() -> None:
 
 
 def test_a_directory_with_an_offline_log_is_not_left_clean() -> None:
-    """The next start would believe a tail that was never scanned."""
+    """The next start would use a tail that was never scanned."""
     world, _ = two_topics()
     manager = reopened_without(world)
     manager.close()
@@ -147,7 +147,7 @@ def test_a_directory_with_an_offline_log_is_not_left_clean() -> None:
 
 
 def test_a_topic_with_an_offline_log_can_be_deleted() -> None:
-    """Its directory goes too: the next start would adopt what it does not know."""
+    """Its directory is removed too: the next start would adopt an unknown one."""
     world, _ = two_topics()
     manager = reopened_without(world)
     manager.delete_topic("events")
@@ -160,7 +160,7 @@ def test_a_topic_with_an_offline_log_can_be_deleted() -> None:
 
 
 def test_an_offline_log_on_a_disk_that_fails_is_deleted_by_the_next_start() -> None:
-    """The topics file says that it was deleted; meanwhile its directory stays."""
+    """The topics file has the deletion; meanwhile its directory stays."""
     world = World()
     manager = opened(world)
     manager.create_topic("events", 2, {})
@@ -211,7 +211,7 @@ def break_last_frame(fs: FileSystem, path: Path) -> None:
 
 
 def test_a_log_that_failed_to_open_keeps_no_file_open(tmp_path: Path) -> None:
-    """What was opened of it before it failed is let go of: descriptors and maps."""
+    """Everything that was opened before the failure is closed: descriptors and maps."""
     world = World(fs=PosixFileSystem(), directory=tmp_path)
     manager = world.open_manager({"other": 1, "events": 1})
     manager.log(EVENTS).append(new_batch(2))

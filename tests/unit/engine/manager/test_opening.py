@@ -45,7 +45,7 @@ def test_every_log_is_opened_and_counted() -> None:
 
 
 def test_logs_are_opened_beside_each_other() -> None:
-    """Two logs are under way at once: each waits until the other has begun."""
+    """Two logs are opened at once: each waits until the other has begun."""
     world = World()
     both = threading.Barrier(2, timeout=30)
 
@@ -58,7 +58,7 @@ def test_logs_are_opened_beside_each_other() -> None:
 
 
 def test_after_a_failure_nothing_is_begun_and_nothing_stays_open() -> None:
-    """The first error is raised, what was opened is let go of, later jobs never start."""
+    """The first error is raised, opened logs are closed, later jobs never start."""
     world = World()
     board = ProgressBoard()
     opened: list[Log] = []
@@ -78,7 +78,7 @@ def test_after_a_failure_nothing_is_begun_and_nothing_stays_open() -> None:
 
 
 def test_a_start_can_be_interrupted() -> None:
-    """Once the board is stopped, the log under way is finished and let go of, and that is all."""
+    """Once the board is stopped, the running log is finished and closed, and no more."""
     world = World()
     board = ProgressBoard()
     opened: list[Log] = []
@@ -97,7 +97,7 @@ def test_a_start_can_be_interrupted() -> None:
 
 @kafka("LogManagerTest.testWaitForAllToComplete")
 def test_every_log_gets_its_turn_whatever_fails() -> None:
-    """Work on many logs goes on after a failure, and the failures are returned."""
+    """Work on many logs continues after a failure, and the failures are returned."""
     world = World()
     logs = [world.open_log(log=TopicPartition("events", number)) for number in range(3)]
     logs[1].maintenance.close_handles()

@@ -43,7 +43,7 @@ def known(logs: list[Log]) -> list[set[int]]:
 
 
 def test_the_producers_idle_for_longest_go_first_in_whatever_log() -> None:
-    """Ids made up in one partition make room by those that are oldest anywhere, and no others."""
+    """Invented ids in one partition expire the oldest ids of all logs, and no others."""
     world = World()
     _, logs = opened(world, max_producers=20)
     for number in range(10):
@@ -57,7 +57,7 @@ def test_the_producers_idle_for_longest_go_first_in_whatever_log() -> None:
     assert sum(map(len, known(logs))) == 20
     assert refusal_of(logs[2], 300) == "max_producers"
     assert refusal_of(logs[1], 300) == "max_producers"
-    write(logs[0], 9, sequence=1)  # it is known
+    write(logs[0], 9, sequence=1)  # already known
     world.scheduler.advance(RECOUNT_DELAY_MS)
     assert known(logs) == [set(range(2, 10)), {100}, set(range(200, 209))]
     write(logs[1], 300)
@@ -90,7 +90,7 @@ def test_producers_beyond_the_limit_go_at_a_start() -> None:
 
 
 def test_all_logs_together_have_so_many_sealed_segments() -> None:
-    """The next roll is refused in every log, and goes on soon after some are gone."""
+    """The next roll is refused in every log, and succeeds soon after some are gone."""
     world = World()
     _, logs = opened(world, max_sealed_segments=4)
     for log in logs[:2]:

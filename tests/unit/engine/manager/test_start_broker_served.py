@@ -16,7 +16,7 @@ FOLDER = DATA / str(EVENTS)
 
 
 def served_by_a_broker(world: World, *, was_killed: bool) -> None:
-    """What it leaves: its own topic id, and a first segment of which the cleaner kept one batch."""
+    """What a broker leaves: its own topic id, and a first segment with one batch after cleaning."""
     write_topic_id(world.fs, FOLDER / names.PARTITION_METADATA, TOPIC_ID)
     content = world.fs.read_bytes(FOLDER / names.log_name(0))
     _, first = next(iter(iter_headers(content)))
@@ -42,7 +42,7 @@ def filled() -> World:
 
 
 def missing(world: World) -> list[str]:
-    """What a check says of offsets that are not there."""
+    """The findings about missing offsets."""
     found = DirectoryCheck(world.fs, DATA).findings()
     return [one.detail for one in found if "are missing" in one.detail]
 

@@ -107,7 +107,7 @@ def test_a_foreign_file_of_a_log_takes_that_log_offline(
 def test_a_foreign_file_of_the_directory_is_refused_by_name(
     name: str, put: Put, directory: Path
 ) -> None:
-    """Nothing is opened, and `tidelog verify` says the same."""
+    """Nothing is opened, and `tidelog verify` reports the same."""
     put(directory / name)
     with pytest.raises(InvalidDataDirectory, match=f"{name} is not a regular file"):
         opened(directory).__enter__()
@@ -141,7 +141,7 @@ def test_a_link_to_a_partition_is_not_followed(directory: Path) -> None:
 
 
 def test_a_link_that_is_named_like_a_deleted_partition_is_left_alone(directory: Path) -> None:
-    """Neither it nor what it leads to is removed."""
+    """Neither the link nor its target is removed."""
     elsewhere = directory.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").write_bytes(OUTSIDE)
@@ -166,7 +166,7 @@ def test_the_data_directory_itself_may_be_a_link(directory: Path) -> None:
 
 @pytest.mark.parametrize("name", [names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA])
 def test_a_file_of_a_log_that_has_no_end_takes_that_log_offline(name: str, directory: Path) -> None:
-    """It is not read: a checkpoint has MAX_SMALL_FILE_BYTES at the most."""
+    """It is not read: a checkpoint has at most MAX_SMALL_FILE_BYTES."""
     os.truncate(directory / str(EVENTS) / name, MAX_SMALL_FILE_BYTES + 1)
     with opened(directory) as manager:
         with pytest.raises(LogOffline, match=name):
@@ -175,7 +175,7 @@ def test_a_file_of_a_log_that_has_no_end_takes_that_log_offline(name: str, direc
 
 
 def test_a_checkpoint_that_has_no_end_is_refused_by_name(directory: Path) -> None:
-    """A start with one data directory has nothing to go on with."""
+    """A start with one data directory has no other copy."""
     path = directory / names.RECOVERY_POINT_CHECKPOINT
     os.truncate(path, MAX_SMALL_FILE_BYTES + 1)
     with pytest.raises(StorageOffline, match=f"it has {MAX_SMALL_FILE_BYTES + 1} bytes"):

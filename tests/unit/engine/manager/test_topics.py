@@ -35,13 +35,13 @@ def test_a_topic_whose_directories_are_all_there_is_taken_as_recorded() -> None:
 
 
 def test_partitions_that_a_crash_kept_from_being_made_are_made() -> None:
-    """A recorded topic without a directory, or with one that has no id yet, is completed."""
+    """A recorded topic without a directory, or with one without an id, is completed."""
     plan = reconcile({"events": OURS}, {partition(0): None})
     assert plan.unmarked == (partition(0), partition(1))
 
 
 def test_a_directory_that_the_file_does_not_know_is_adopted() -> None:
-    """A broker's topic keeps its id and gets as many partitions as its highest number says."""
+    """A broker's topic keeps its id and gets partitions up to its highest number."""
     plan = reconcile({}, {partition(0): ID, partition(3): ID})
     assert plan.topics == {"events": Topic("events", ID, 4, adopted=True)}
     assert plan.unmarked == ()
@@ -55,7 +55,7 @@ def test_an_adopted_topic_without_an_id_gets_one() -> None:
 
 
 def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
-    """A broker of several held some of the partitions: the others are not ours to invent."""
+    """The other partitions were on other brokers and must not be created."""
     adopted = TopicEntry(ID, 3, adopted=True)
     plan = reconcile({"events": adopted}, {partition(1): ID})
     assert plan.topics["events"].partitions == 3
@@ -71,7 +71,7 @@ def test_directories_that_disagree_stop_the_start() -> None:
 
 
 def test_the_directories_id_wins_over_the_files() -> None:
-    """A broker that served our directories gave them its own id, which its clients know."""
+    """A broker that served tidelog's directories gave them its own id, which its clients know."""
     plan = reconcile({"events": OURS}, {partition(0): OTHER_ID, partition(1): OTHER_ID})
     assert plan.topics["events"].topic_id == OTHER_ID
     assert plan.topics["events"].overrides == OURS.config
@@ -79,7 +79,7 @@ def test_the_directories_id_wins_over_the_files() -> None:
 
 
 def test_partitions_that_a_broker_added_are_taken_over() -> None:
-    """A topic of ours that came back with more directories has that many partitions now."""
+    """A known topic with more directories than before has that many partitions now."""
     plan = reconcile({"events": OURS}, {partition(number): ID for number in range(5)})
     assert plan.topics["events"].partitions == 5
     assert plan.unmarked == ()
@@ -94,7 +94,7 @@ def test_what_a_deletion_left_is_put_away() -> None:
 
 
 def test_another_topic_of_a_deleted_ones_name_is_adopted() -> None:
-    """A directory with another id than that of the deleted topic was not what was deleted."""
+    """A directory with another id than the deleted topic's does not belong to it."""
     deleted = replace(OURS, deleted=True)
     plan = reconcile({"events": deleted}, {partition(0): OTHER_ID})
     assert plan.topics == {"events": Topic("events", OTHER_ID, 1, adopted=True)}
@@ -111,7 +111,7 @@ def test_an_adopted_topic_keeps_everything_until_it_is_configured() -> None:
 
 
 def test_a_topic_becomes_an_entry_and_back() -> None:
-    """What is written to the topics file is what was there."""
+    """The entry is read back as it was written."""
     topic = Topic("events", ID, 2, {"retention.ms": "-1"}, adopted=True)
     assert Topic.of_entry("events", topic.entry) == topic
 

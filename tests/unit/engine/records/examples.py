@@ -1,4 +1,4 @@
-"""The worked examples of the format page: batches whose every byte and checksum is known."""
+"""The worked examples of the format page: batches with all bytes and checksums known."""
 
 from typing import Final
 

@@ -63,7 +63,7 @@ def test_the_worked_examples_are_intact(name: str) -> None:
 def test_the_worked_examples_hold_their_records(
     name: str, records: list[tuple[object, ...]]
 ) -> None:
-    """Whatever the codec, a batch yields the records of its description."""
+    """With every codec, a batch yields the records of its description."""
     batch = BatchView(examples.ALL[name])
     assert [tuple(record) for record in batch.records()] == records
     assert [record.value for record in batch.compiled_records()] == [
@@ -111,7 +111,7 @@ def test_the_old_formats_have_no_stream_of_records() -> None:
 
 
 def test_a_record_without_timestamp_reports_minus_one() -> None:
-    """The number that the format uses for none is what a reader gets."""
+    """A reader gets the format's number for a missing timestamp."""
     batch = build_batch([(-1, None, b"a", [])])
     assert [record.timestamp for record in BatchView(batch).records()] == [-1]
 
@@ -121,7 +121,7 @@ def test_a_record_without_timestamp_reports_minus_one() -> None:
     "DefaultRecordBatchTest.testSetPartitionLeaderEpoch",
 )
 def test_stamping_offset_and_epoch_leaves_the_checksum_alone() -> None:
-    """What a leader assigns is outside the checksum: two fields change and nothing else."""
+    """Offset and epoch are outside the checksum: two fields change and nothing else."""
     stamped = bytearray(examples.ONE_RECORD)
     stamp_offset_and_epoch(stamped, 0, 1_234_567, 7)
     assert stamped[:8].hex() == "000000000012d687"
@@ -157,7 +157,7 @@ def test_log_append_time_changes_type_maximum_and_checksum_only() -> None:
 
 
 def test_a_timestamp_that_is_right_already_costs_nothing() -> None:
-    """If neither type nor maximum change, not even a wrong checksum is touched."""
+    """If neither type nor maximum change, not even a wrong checksum is changed."""
     batch = bytearray(examples.ONE_RECORD)
     batch[17] ^= 0xFF
     before = bytes(batch)
@@ -199,7 +199,7 @@ def test_a_negative_count_is_no_empty_batch(payload: bytes) -> None:
 
 
 def test_records_before_a_fault_come_out_once() -> None:
-    """When the compiled codec gives up, the plain one goes on where it stood."""
+    """When the compiled codec gives up, the plain one continues from there."""
     records = build_batch(
         [(5, b"k", b"1", []), (6, b"k", b"2", [("h", b"x")]), (7, None, b"3", [])]
     )

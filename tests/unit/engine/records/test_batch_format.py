@@ -92,7 +92,7 @@ def test_a_producers_batch_ends_with_its_last_sequence() -> None:
 @kafka("DefaultRecordBatchTest.testSizeInBytes")
 @CODECS
 def test_the_size_of_a_batch_is_the_number_of_its_bytes(codec: Codec) -> None:
-    """Headers, nulls and codec included, the header says how long it is."""
+    """The header's size includes headers, nulls and codec."""
     for records in (RECORDS, RECORDS[:1], RECORDS[2:]):
         batch = build_batch(records, codec=codec)
         assert parse_header(batch).size_bytes == len(batch)
@@ -150,7 +150,7 @@ def test_rewriting_survivors_keeps_what_is_not_theirs() -> None:
 @CODECS
 @pytest.mark.parametrize("wanted", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_stored_batch_has_the_codec_of_its_topic(codec: Codec, wanted: str) -> None:
-    """Whatever codec came, the topic's is stored, or the one that came where it says `producer`."""
+    """Whatever codec was sent, the topic's is stored; the sent one if the topic says `producer`."""
     log = World().open_log(LogConfig(compression_type=wanted, segment_index_bytes=1200))
     sent = build_batch(RECORDS, codec=codec)
     log.append(bytes(sent))
@@ -163,7 +163,7 @@ def test_a_stored_batch_has_the_codec_of_its_topic(codec: Codec, wanted: str) ->
 
 @pytest.mark.parametrize("origin", [AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION])
 def test_only_clients_batches_are_recompressed(origin: AppendOrigin) -> None:
-    """What a coordinator or another log wrote keeps its codec, whatever the topic says."""
+    """Batches of a coordinator or another log keep their codec, whatever the topic says."""
     log = World().open_log(LogConfig(compression_type="snappy", segment_index_bytes=1200))
     log.append(build_batch(RECORDS), origin=origin)
     log.durability.commit()

@@ -45,7 +45,7 @@ def test_the_worked_example_is_built_byte_for_byte() -> None:
 
 
 def test_a_producers_batch_needs_no_arguments() -> None:
-    """Defaults are what a producer without id sends: offset 0 and no epoch."""
+    """The defaults are those of a producer without id: offset 0 and no epoch."""
     assert build_batch([(examples.T, None, b"a", [])]) == examples.ONE_RECORD
 
 
@@ -163,7 +163,7 @@ def test_a_producer_id_needs_epoch_and_sequence(epoch: int, sequence: int) -> No
 
 
 def test_a_batch_beyond_31_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More bytes than the length field can say raise, compressed or not."""
+    """More bytes than the length field can hold are an error, compressed or not."""
     monkeypatch.setattr(builder, "INT32_MAX", 99)
     assert parse_header(build_batch([(1, None, bytes(43), [])])).length == 99
     for codec in (Codec.NONE, Codec.LZ4):

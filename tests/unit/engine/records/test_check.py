@@ -70,7 +70,7 @@ def refused(kind: type[InvalidRecord], act: Callable[[], object]) -> list[tuple[
 @kafka("DefaultRecordBatchTest.testSkipKeyValueIteratorCorrectness")
 @pytest.mark.parametrize("codec", Codec)
 def test_a_right_batch_passes_and_tells_its_greatest_time(codec: Codec) -> None:
-    """Count and greatest record time come back, whatever the codec."""
+    """The count and largest record time are returned, for every codec."""
     batch = build_batch(
         [(T + 5, b"k", b"v", [("h", None)]), (T + 9, None, None, []), (T, b"", b"", [])],
         codec=codec,
@@ -79,7 +79,7 @@ def test_a_right_batch_passes_and_tells_its_greatest_time(codec: Codec) -> None:
 
 
 def test_the_greatest_time_is_that_of_the_records_not_of_the_header() -> None:
-    """A producer that claims another maximum is not believed."""
+    """A producer's header may claim another maximum."""
     batch = build_batch([(T, None, b"a", []), (T + 1, None, b"b", [])])
     stamp_max_timestamp(batch, 0, TimestampType.CREATE_TIME, T + 50)
     assert check(batch).max_timestamp == T + 1
@@ -107,7 +107,7 @@ def test_bounds_lie_around_the_present() -> None:
 
 @pytest.mark.parametrize("timestamps", [[-1], [-1, -1], [T, -1], [-1, T]])
 def test_a_record_without_time_is_within_any_bounds(timestamps: list[int]) -> None:
-    """-1 means that there is no time to judge."""
+    """-1 means that there is no time to check."""
     batch = build_batch([(timestamp, None, b"a", []) for timestamp in timestamps])
     assert check(batch).max_timestamp == max(timestamps)
 
@@ -254,7 +254,7 @@ def test_the_limit_holds_for_what_is_decompressed() -> None:
 
 
 def with_headers(count: int) -> bytes:
-    """Return a record with so many empty headers, made without a list of them."""
+    """Return a record with that many empty headers, without building a list of them."""
     body = b"\0\0\0\1\1" + encode_varint(count) + bytes(2 * count)
     return encode_varint(len(body)) + body
 
@@ -298,7 +298,7 @@ def test_many_records_are_checked_in_parts() -> None:
 
 @pytest.mark.parametrize("tail", [b"", b"\x03", b"\x80" * 6, b"\x01", b"\xfe\xff\xff\x0f"])
 def test_large_payloads_with_wrong_frames_are_diagnosed(tail: bytes) -> None:
-    """Where lengths cannot be followed, the plain decoder says what is wrong."""
+    """If lengths are wrong, the plain decoder says what is wrong."""
     payload = encode_record(0, 0, None, bytes(2 * MAX_HEADERS)) + tail
     batch = around(payload, count=2)
     assert refused(InvalidRecord, lambda: check(batch, limit_bytes=10_000_000)) == [

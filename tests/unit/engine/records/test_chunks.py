@@ -1,4 +1,4 @@
-"""The records of a batch, decoded as they are asked for, within a budget."""
+"""The records of a batch, decoded on demand, within a budget."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_an_old_batch_and_one_without_records() -> None:
 
 
 def test_decoding_ends_with_the_part_that_the_budget_does_not_have() -> None:
-    """What it does have is given."""
+    """The records within the budget are returned."""
     values = [bytes(PART_BYTES // 2)] * 12
     batch = BatchView(build_batch([(1, None, one, ()) for one in values], codec=Codec.ZSTD))
     with pytest.raises(DecodeBudgetSpent):

@@ -9,7 +9,7 @@ from tests.unit.engine.records import examples
 
 def test_a_header_of_a_compressed_batch_goes_with_uncompressed_bytes() -> None:
     """The codec bits are taken off, so that the library never decompresses anything itself."""
-    payload = examples.LZ4_STORED[HEADER_BYTES + 11 : -4]  # what the one block of the frame stores
+    payload = examples.LZ4_STORED[HEADER_BYTES + 11 : -4]  # the content of the frame's one block
     records = iterate(examples.LZ4_STORED, payload, 2)
     assert [(record.key, record.value) for record in records] == [
         (b"k1", b"hello"),

@@ -1,4 +1,4 @@
-"""Control batches: markers byte for byte, and what a reader of them must bear."""
+"""Control batches: markers byte for byte, and the variations that readers must accept."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_an_emptied_control_batch_ends_nothing() -> None:
 
 
 def test_other_control_types_end_nothing() -> None:
-    """The batch of a new leader has a value of its own, which is not looked at."""
+    """The batch of a new leader has another value, which is ignored."""
     batch = BatchView(examples.COMMIT_MARKER)
     (record,) = batch.records()
     leader_change = record._replace(key=bytes.fromhex("00000002"), value=b"")
@@ -89,20 +89,20 @@ def test_other_control_types_end_nothing() -> None:
     ],
 )
 def test_the_key_says_the_type(key: str, control_type: ControlType) -> None:
-    """Known types have their number, all others are to be ignored."""
+    """Known types have their number, all others are ignored."""
     assert parse_control_type(bytes.fromhex(key)) is control_type
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", bytes.fromhex("ffff0001")])
 def test_a_key_that_is_too_short_or_negative_is_refused(key: bytes | None) -> None:
-    """Fewer than four bytes or a negative version say nothing."""
+    """Fewer than four bytes or a negative version are errors."""
     with pytest.raises(InvalidRecord, match="key of a control record"):
         parse_control_type(key)
 
 
 @pytest.mark.parametrize("value", [None, b"", bytes(5), bytes.fromhex("ffff00000001")])
 def test_a_value_that_is_too_short_or_negative_is_refused(value: bytes | None) -> None:
-    """Fewer than six bytes or a negative version say nothing."""
+    """Fewer than six bytes or a negative version are errors."""
     with pytest.raises(InvalidRecord, match="value of an end marker"):
         parse_coordinator_epoch(value)
 
@@ -131,7 +131,7 @@ def test_only_ends_of_a_producers_transaction_are_built(
 
 
 def test_data_batches_are_not_asked_for_markers() -> None:
-    """The control bit decides who looks for a marker, and the worked example has it."""
+    """Only batches with the control bit have markers, as the worked example has."""
     assert parse_header(examples.COMMIT_MARKER).attributes & CONTROL_MASK
     with pytest.raises(AssertionError):
         parse_end_marker(BatchView(examples.ONE_RECORD))

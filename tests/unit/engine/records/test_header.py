@@ -94,7 +94,7 @@ def test_each_flag_is_one_bit(bit: int, name: str) -> None:
 
 
 def test_the_timestamp_type_is_bit_three() -> None:
-    """Bit 3 alone says that the times are those of the append."""
+    """Bit 3 alone marks log-append time."""
     assert with_attributes(0x08).timestamp_type is TimestampType.LOG_APPEND_TIME
     assert with_attributes(0x77).timestamp_type is TimestampType.CREATE_TIME
 
@@ -228,14 +228,14 @@ def test_an_old_message_shorter_than_its_format_is_corrupt(magic: int, least: in
 
 @pytest.mark.parametrize("size", [0, 16, 17, 60])
 def test_fewer_bytes_than_a_header_are_corrupt(size: int) -> None:
-    """A header that is cut short raises, wherever the cut is."""
+    """An incomplete header is an error, wherever it ends."""
     with pytest.raises(CorruptBatch, match="too short"):
         parse_header(examples.ONE_RECORD[:size])
 
 
 @kafka("MemoryRecordsTest.testNextBatchSize")
 def test_too_few_bytes_to_frame_are_no_error() -> None:
-    """Up to 16 bytes are a tail about which nothing can be said yet."""
+    """Up to 16 bytes are too few to frame a batch."""
     assert frame_size(examples.ONE_RECORD[:16]) is None
     assert frame_size(examples.ONE_RECORD, len(examples.ONE_RECORD)) is None
     assert frame_size(examples.ONE_RECORD[:17]) == len(examples.ONE_RECORD)
@@ -248,7 +248,7 @@ def test_the_attributes_come_right_after_the_checksum() -> None:
 
 @kafka("DefaultRecordBatchTest.testSetNoTimestampTypeNotAllowed")
 def test_a_batch_has_the_time_of_its_creation_or_of_its_append() -> None:
-    """Whatever stands in its attributes; there is no third kind to stamp a batch with."""
+    """Whatever its attributes; there is no third type of timestamp."""
     found = {with_attributes(attributes).timestamp_type for attributes in range(256)}
     assert found == {TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME}
     with pytest.raises(ValueError, match="-1"):

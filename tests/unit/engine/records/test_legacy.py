@@ -139,7 +139,7 @@ def test_other_headers_are_complete() -> None:
 
 
 def test_offsets_that_compaction_took_leave_gaps() -> None:
-    """What is left in a wrapper keeps its distance to the last one."""
+    """The records left in a wrapper keep their distance to the last one."""
     inner = legacy_message(0, value=b"a") + legacy_message(4, value=b"b")
     assert [record.offset for record in records_of(wrapped(inner, offset=104))] == [100, 104]
 
@@ -225,7 +225,7 @@ def test_a_wrapper_of_magic_0_holds_nothing_above_its_offset() -> None:
 
 
 def test_a_message_cut_short_inside_a_wrapper_is_passed_over() -> None:
-    """As Kafka's reader does; what is whole before it counts."""
+    """As in Kafka's reader; complete messages before it count."""
     content = legacy_message(0, value=b"whole") + legacy_message(1)[:20]
     assert [record.value for record in records_of(wrapped(content, offset=0))] == [b"whole"]
 

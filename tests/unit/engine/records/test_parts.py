@@ -51,7 +51,7 @@ def test_parts_are_all_of_a_batch(codec: Codec, values: list[bytes]) -> None:
 
 @given(st.lists(st.integers(0, 9_000), min_size=1, max_size=30), st.sampled_from([1, 3, 100]))
 def test_a_part_ends_where_a_record_does(sizes: list[int], at_most: int) -> None:
-    """Whatever the lengths, and wherever the data is cut: as many whole records as there are."""
+    """For any lengths and any end of the data: as many whole records as there are."""
     encoded = [encode_record(0, n, None, bytes(size)) for n, size in enumerate(sizes)]
     data = b"".join(encoded)
     ends = [0]
@@ -90,7 +90,7 @@ def test_pieces_end_at_the_limit(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_damage_is_met_where_it_is(codec: Codec) -> None:
-    """Bytes that are cut short, changed or followed by others: none of it passes for a batch."""
+    """Incomplete or changed bytes, and trailing ones: none of them is read as a batch."""
     compressed = compress(codec, b"".join(b"%d," % (n * n) for n in range(300_000)))
     half = len(compressed) // 2
     changed = compressed[: half + 1] + b"\xff" * 64 + compressed[half + 65 :]

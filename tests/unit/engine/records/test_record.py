@@ -39,7 +39,7 @@ def test_encoding_the_records_gives_the_payload_again() -> None:
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
-    """With bit 3 the maximum replaces what the deltas say."""
+    """With bit 3 the maximum replaces the deltas."""
     records = decoded(PAYLOAD, attributes=TIMESTAMP_TYPE_MASK, max_timestamp=77)
     assert [timestamp for _, timestamp, *_ in records] == [77, 77, 77]
 

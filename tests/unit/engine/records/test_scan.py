@@ -27,7 +27,7 @@ def test_whole_batches_scan_clean() -> None:
 
 
 def test_no_bytes_are_a_clean_end_without_offset() -> None:
-    """An empty file is not torn, and says nothing about offsets."""
+    """An empty file is not torn, and has no offset."""
     assert scan_batches(b"") == Scan(0, None, Tail.CLEAN, 0)
 
 
@@ -42,7 +42,7 @@ def test_an_end_inside_a_batch_is_torn(size: int) -> None:
 
 @pytest.mark.parametrize("size", [17, 18, 5000])
 def test_zeros_at_the_end_are_torn(size: int) -> None:
-    """What a file system leaves where data never arrived is a crash and not damage."""
+    """Zeros that a file system leaves for unwritten data are a crash, not damage."""
     scan = scan_batches(BOTH + bytes(size))
     assert (scan.valid_bytes, scan.tail) == (len(BOTH), Tail.TORN)
     assert scan.reason == f"{size} bytes of zeros"
@@ -50,19 +50,19 @@ def test_zeros_at_the_end_are_torn(size: int) -> None:
 
 @pytest.mark.parametrize("position", [MAGIC_POSITION, CRC_POSITION, 30, len(SECOND) - 1])
 def test_a_complete_batch_with_wrong_bytes_is_damaged(position: int) -> None:
-    """Magic, checksum and what it covers: each of them ends the good part and says why."""
+    """Magic, checksum and its content: a wrong one ends the valid part, with a reason."""
     scan = scan_batches(damaged(position))
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (GOOD, 1, Tail.DAMAGED)
     assert scan.reason is not None
 
 
 def test_zeros_before_other_bytes_are_damage() -> None:
-    """A hole in the middle is not what a crash leaves at the end."""
+    """A crash leaves zeros at the end, not in the middle."""
     assert scan_batches(FIRST + bytes(100) + SECOND).tail is Tail.DAMAGED
 
 
 def test_offsets_that_go_back_are_damage() -> None:
-    """No checksum covers the base offset: only the batch before tells that it is wrong."""
+    """No checksum covers the base offset: only the previous batch shows that it is wrong."""
     scan = scan_batches(SECOND + FIRST)
     assert (scan.valid_bytes, scan.next_offset, scan.tail) == (len(SECOND), 103, Tail.DAMAGED)
     assert scan.reason == "offset 0 instead of at least 103"
@@ -88,7 +88,7 @@ def test_an_older_format_is_neither_skipped_nor_cut() -> None:
 
 
 def test_headers_come_with_their_positions() -> None:
-    """Every complete batch is listed; a batch that is cut short is silently not."""
+    """Every complete batch is listed; an incomplete one is silently left out."""
     found = [(position, header.base_offset) for position, header in iter_headers(BOTH + FIRST[:40])]
     assert found == [(0, 0), (GOOD, 100)]
 

@@ -161,7 +161,7 @@ def test_the_search_finds_the_first_batch_that_reaches_the_offset(
 def test_a_read_is_exactly_what_was_asked_for(
     records: FileRecords, position: int, length: int
 ) -> None:
-    """So many bytes from that place, and not one more."""
+    """Exactly the requested bytes."""
     data = b"".join(BATCHES)[position : position + length]
     assert bytes(records.read(position, length)) == data
 

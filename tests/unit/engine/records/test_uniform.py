@@ -1,4 +1,4 @@
-"""Records of one shape: what the columns prove, the referee finds right, byte for byte."""
+"""Records of one shape: whatever the columns prove, the plain decoder accepts, byte for byte."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def payload_of(
     first: int = 0,
     headers: Headers = (),
 ) -> bytearray:
-    """Records of one shape, their times after the base as `delta_of` says."""
+    """Records of one shape, with times relative to the base by `delta_of`."""
     records = (
         encode_record(first + index, delta_of(index), key, value, headers) for index in range(count)
     )
@@ -35,7 +35,7 @@ def payload_of(
 
 
 def referee(payload: bytes | bytearray, count: int, first: int = 0) -> TimeDeltas | None:
-    """What the plain decoder says: the times, or None unless all is right and in shortest form."""
+    """The plain decoder's result: the times, or None unless all is valid and in shortest form."""
     position, times = 0, []
     try:
         for index in range(count):
@@ -172,7 +172,7 @@ def test_keys_can_be_required() -> None:
 
 
 def test_few_records_are_not_worth_it() -> None:
-    """One fewer than a run has no verdict."""
+    """One record fewer than a run has no proof."""
     payload = payload_of(MIN_RUN - 1)
     assert prove_uniform(payload, MIN_RUN - 1, 0, requires_keys=False) is None
 

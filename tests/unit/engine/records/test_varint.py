@@ -41,7 +41,7 @@ def test_32_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> Non
 @kafka("ByteUtilsTest.testVarlongSerde")
 @pytest.mark.parametrize(("value", "encoded"), BOTH + LONG_ONLY)
 def test_64_bit_numbers_have_the_bytes_of_kafka(value: int, encoded: str) -> None:
-    """The 64-bit form agrees with the 32-bit one and goes on where that ends."""
+    """The 64-bit form agrees with the 32-bit one and extends it."""
     raw = bytes.fromhex(encoded)
     assert varint.encode_varlong(value) == raw
     assert varint.decode_varlong(raw, 0) == (value, len(raw))

@@ -115,7 +115,7 @@ def test_the_maximum_and_the_entries_are_those_of_what_is_left() -> None:
 
 
 def test_the_maximum_is_found_between_entries() -> None:
-    """A larger time that no entry knows yet is found in the batches after the last one."""
+    """A larger time without an index entry is found in the batches after the last entry."""
     segment = Shelf().segment()
     append(segment, batch_at(0, timestamp=90), batch_at(1, timestamp=50), batch_at(2, timestamp=99))
     truncate(segment, 2)

@@ -1,4 +1,4 @@
-"""Indexes of a segment whose times go back: they say of the newest batch nothing but its offset."""
+"""Indexes of a segment with descending times: for the newest batch they only have its offset."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def descending(shelf: Shelf) -> Segment:
 
 
 def test_an_index_made_anew_knows_the_first_time_as_the_largest() -> None:
-    """Later batches that are older change neither the maximum nor its offset."""
+    """Later batches with older times change neither the maximum nor its offset."""
     segment = descending(Shelf())
     reindex(segment, is_active=False)
     assert segment.maximum == TimestampOffset(START_MS, 0)

@@ -1,4 +1,4 @@
-"""Recovery of one segment: the log file is believed, everything else is made from it."""
+"""Recovery of one segment: the log file is the truth, everything else is rebuilt from it."""
 
 import itertools
 import struct
@@ -332,7 +332,7 @@ def test_a_far_offset_that_is_disproved_is_damage(offsets: tuple[int, ...], foll
 def test_recovery_leaves_a_full_index_as_it_is(index_bytes: int) -> None:
     """One append made one entry; recovery would make one for each batch and has no room for them.
 
-    What lies after the last entry is found all the same, by offset and by time.
+    Batches after the last entry are still found, by offset and by time.
     """
     shelf = Shelf(config=LogConfig(segment_index_bytes=index_bytes, index_interval_bytes=0))
     segment = shelf.segment()
@@ -351,7 +351,7 @@ def test_recovery_leaves_a_full_index_as_it_is(index_bytes: int) -> None:
 
 
 def test_indexes_made_anew_stop_where_they_are_full() -> None:
-    """A lookup that meets a wrong index rebuilds it with the index size of today."""
+    """A look-up that finds a wrong index rebuilds it with the present index size."""
     shelf = Shelf(config=LogConfig(segment_index_bytes=48, index_interval_bytes=0))
     segment = shelf.segment()
     segment.append(b"".join(batch_at(offset) for offset in range(60)), 59, START_MS + 59, 59)

@@ -98,7 +98,7 @@ def test_readers_go_on_when_the_names_are_gone() -> None:
 
 
 def test_a_segment_is_removed_though_its_index_cannot_be_opened() -> None:
-    """Retention frees files where too many are open; it must not fail for want of one more."""
+    """Retention frees descriptors when too many are open; it must not fail for lack of one."""
     shelf = Shelf()
     segment = at_rest(shelf)
     shelf.disk.fail("open_map", error=errno.EMFILE)
@@ -110,7 +110,7 @@ def test_a_segment_is_removed_though_its_index_cannot_be_opened() -> None:
 
 
 def test_what_was_never_used_has_nothing_to_open() -> None:
-    """A segment that was only opened has no index to be let go of, or to outlive its name."""
+    """An unused segment has no index to close, or to keep open."""
     shelf = Shelf()
     filled(shelf.segment(), range(3))
     again = shelf.segment(is_new=False)
@@ -133,9 +133,9 @@ def rename_directory(log: Log) -> None:
 def test_an_index_is_opened_under_one_of_two_names(
     rename: Callable[[Log], None], amid: int
 ) -> None:
-    """A reader that wakes one while it is renamed waits for its new name.
+    """A reader that opens one during a rename waits for its new name.
 
-    Else it looks for the old one, and a file that is missing takes the directory offline.
+    Otherwise it opens the old one, and a missing file takes the directory offline.
     """
     world = World()
     log = world.open_log()
@@ -167,7 +167,7 @@ def test_an_index_is_opened_under_one_of_two_names(
 
 
 def test_a_flush_lets_the_sealed_segments_rest() -> None:
-    """Their entries are on the disk; the active one keeps its files at hand."""
+    """Their entries are on disk; the active one keeps its files open."""
     world = World()
     log = world.open_log()
     fill_segments(log, 5, 5, 5)
@@ -199,7 +199,7 @@ def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -
     assert found is not None
     assert found.base_offset == 3
     assert world.disk.forget_faults()
-    segment.indexes.rest()  # the look has asked again
+    segment.indexes.rest()  # the reader has asked again
     segment.indexes.rest()
     with pytest.raises(NotCached):
         segment.locate(3, cached_only=True)
@@ -218,7 +218,7 @@ def resting(count: int = 3) -> tuple[World, Log, list[bytes]]:
 
 
 def test_nothing_is_opened_for_a_read_that_must_not_wait() -> None:
-    """The event loop hands such a read to a worker."""
+    """The event loop passes such a read to a worker."""
     _, log, _ = resting()
     assert log.reader.read(0, max_bytes=1, cached_only=True) is None
     assert log.reader.segments[0].records.is_resting
@@ -244,7 +244,7 @@ def test_a_segment_that_rests_is_read_under_its_new_name() -> None:
 def test_a_reader_of_a_segment_that_was_removed_is_told_where_the_log_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It had the segments of before; their files are gone when it comes to open them."""
+    """It took the earlier segments; their files are gone when it opens them."""
     world, log, _ = resting()
     wake = FileRecords._wake  # noqa: SLF001 - the instant before the file is opened
 
@@ -304,7 +304,7 @@ class OpenedBeside(ForgetfulDisk):
 
 
 def test_files_that_are_just_opened_are_not_waited_for_to_rest() -> None:
-    """Who makes room for another segment waited for the disk too, under the log's lock perhaps."""
+    """Closing another segment's files waited for the disk too, perhaps under the log's lock."""
     disk = OpenedBeside()
     disk.steps = []
     shelf = Shelf(disk=disk)
@@ -331,9 +331,9 @@ def test_a_file_may_be_read_longer_than_its_segment_is_known() -> None:
 
 
 def astray(log: Log, world: World) -> None:
-    """Have the first offset index lead into the middle of batches, but for its last entry.
+    """Make the first offset index point into batches, except for its last entry.
 
-    A start looks at that one.
+    A start only checks that one.
     """
     path = log.reader.segments[0].indexes.offset_path
     log.close()
@@ -358,7 +358,7 @@ def flushed() -> tuple[World, list[bytes]]:
 
 
 def test_a_segment_whose_index_was_rebuilt_rests_again() -> None:
-    """It lies below the recovery point: no flush would sync its index, or let its files go."""
+    """It is below the recovery point: no flush would sync its index, or close its files."""
     world, values = flushed()
     log = reopened(world, len(values))
     assert read_values(log, 20) == values[20:]

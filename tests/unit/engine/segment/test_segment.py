@@ -1,4 +1,4 @@
-"""One segment: what is appended is found again, by offset, by position, by time."""
+"""One segment: appended batches are found by offset, by position, by time."""
 
 import errno
 from itertools import takewhile
@@ -49,7 +49,7 @@ def test_offsets_that_cannot_be_expressed_are_refused(
 
 
 def test_the_largest_relative_offset_is_accepted() -> None:
-    """The last offset that 31 bits express may be appended."""
+    """The last offset that 31 bits can express may be appended."""
     segment = Shelf().segment(7)
     filled(segment, [7 + INT32_MAX])
     assert segment.read_next_offset() == 8 + INT32_MAX
@@ -96,7 +96,7 @@ def test_looking_up_uses_the_index_and_agrees_with_a_walk() -> None:
 
 
 def test_an_end_older_than_the_index_hides_what_is_behind_it() -> None:
-    """A reader whose bound is older than the newest entry still finds what is below it."""
+    """A reader with a bound older than the newest entry still finds batches below it."""
     segment = Shelf().segment()
     positions = filled(segment, range(100))
     assert segment.indexes.offset.last_entry.offset > 50
@@ -124,7 +124,7 @@ def test_batches_end_where_the_budget_does() -> None:
 
 
 def test_index_entries_are_sparse_and_point_at_batches() -> None:
-    """An entry stands for more than the interval, with the batch's last offset and position."""
+    """There is an entry after each interval, with the batch's last offset and position."""
     shelf = Shelf(with_config(index_interval_bytes=200))
     segment = shelf.segment(20)
     positions = append(segment, *(batch_at(20 + 2 * i, b"x", b"y") for i in range(60)))
@@ -162,7 +162,7 @@ def test_without_times_the_file_tells_its_age() -> None:
 
 
 def test_what_is_not_cached_is_not_waited_for() -> None:
-    """A read that must not touch the disk says so instead."""
+    """A read that must not use the disk raises instead."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(5))
@@ -307,7 +307,7 @@ def test_a_renamed_segment_is_read_and_indexed_on() -> None:
 
 @kafka("LogSegmentsTest.testUpdateDir")
 def test_a_segment_follows_its_directory() -> None:
-    """After a rename of the folder all paths lie in the new one."""
+    """After a rename of the directory all paths are in the new one."""
     shelf = Shelf()
     segment = shelf.segment()
     filled(segment, range(10))

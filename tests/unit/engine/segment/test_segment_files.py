@@ -1,4 +1,4 @@
-"""The file of batches and the lazy indexes beside it."""
+"""The file of batches and its lazily opened indexes."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def records_with(*batches: bytes | bytearray) -> FileRecords:
 
 @kafka("FileRecordsTest.testIteratorWithLimits")
 def test_headers_are_walked_between_two_boundaries() -> None:
-    """From one boundary to another, whatever lies around."""
+    """From one boundary to another, independent of the other bytes."""
     batches = [batch_at(offset) for offset in range(5)]
     records = records_with(*batches)
     size = len(batches[0])
@@ -32,7 +32,7 @@ def test_headers_are_walked_between_two_boundaries() -> None:
 
 
 def test_a_frame_that_does_not_fit_is_damage() -> None:
-    """Between boundaries nothing may be cut short; the error says where it begins."""
+    """An incomplete batch between boundaries is an error with its position."""
     records = records_with(batch_at(0), batch_at(1)[:-1])
     with pytest.raises(StoredDataCorrupt) as damage:
         list(records.headers(0, records.size_bytes))
@@ -93,7 +93,7 @@ def test_an_index_longer_than_its_log_is_none_of_its() -> None:
 
 
 def test_letting_go_writes_nothing() -> None:
-    """Handles are closed without trimming: the directory may be offline."""
+    """Handles are closed without trimming, because the directory may be offline."""
     shelf = Shelf()
     segment = shelf.segment()
     append(segment, batch_at(0))

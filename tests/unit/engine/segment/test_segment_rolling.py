@@ -98,7 +98,7 @@ def test_offsets_too_far_away_roll() -> None:
 
 @pytest.mark.parametrize("index", ["offset", "time"])
 def test_a_full_index_rolls(index: str) -> None:
-    """A segment whose sparse index has no room takes nothing more, even if it is empty."""
+    """A segment with a full sparse index takes no more batches, even if it is empty."""
     shelf = Shelf(with_config(segment_index_bytes=36, index_interval_bytes=0))
     segment = shelf.segment()
     assert not segment.should_roll(roll_params(segment))

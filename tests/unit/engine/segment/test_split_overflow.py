@@ -131,7 +131,7 @@ def test_a_crash_at_any_step_of_a_split_loses_nothing() -> None:
     ("base_offset", "count"), [(FAR, 2), (INT32_MAX - 1, 5)], ids=["base", "last offset"]
 )
 def test_a_split_may_give_one_segment_named_by_its_batch(base_offset: int, count: int) -> None:
-    """The only batch lies too far from the name, or only its end does."""
+    """Its only batch, or only the batch's end, is too far from the name."""
     content = bytes(new_batch(count, base_offset=base_offset))
     world = world_with({names.log_name(0): content})
     log = world.open_log(CONFIG)

@@ -14,7 +14,7 @@ from tests.support.kafka import kafka
 
 
 class Epochs:
-    """A directory with a cache over it, and what a restart would find there."""
+    """A directory with a cache over it, and the state after a restart."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -45,7 +45,7 @@ def epochs(tmp_path: Path) -> Epochs:
 
 
 def test_a_new_log_has_no_epochs_and_is_in_epoch_zero(epochs: Epochs) -> None:
-    """Nothing is known, nothing is written, and a log without a cluster begins with epoch 0."""
+    """Nothing is known or written, and a log without a cluster begins with epoch 0."""
     assert epochs.cache.entries == ()
     assert epochs.cache.highest_epoch_as_read == 0
     assert epochs.cache.latest is None
@@ -107,7 +107,7 @@ def test_the_first_offset_of_an_epoch_stays(epochs: Epochs) -> None:
 def test_the_latest_assignment_wins(
     epochs: Epochs, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """What is in its way goes, in memory and on disk."""
+    """Contradicting entries are removed, in memory and on disk."""
     epochs.of(*assigned)
     assert epochs.entries() == epochs.stored() == expected
 
@@ -174,7 +174,7 @@ def test_truncation_from_the_start(
     "LeaderEpochFileCacheTest.shouldClearLatestOnEmptyCache",
 )
 def test_truncating_an_empty_history_does_nothing(epochs: Epochs) -> None:
-    """There is no error."""
+    """It is not an error."""
     assert not epochs.cache.truncate_from_start(7)
     assert not epochs.cache.truncate_from_end(7)
 
@@ -226,7 +226,7 @@ class FullDisk(PosixFileSystem):
 
 
 def test_an_assignment_that_cannot_be_written_does_not_count(tmp_path: Path) -> None:
-    """If the disk refuses, memory stays as it was: what is claimed is durable."""
+    """If the disk refuses, memory stays as it was: what is reported is durable."""
     cache = LeaderEpochCache(FullDisk(), tmp_path)
     with pytest.raises(OSError, match="full"):
         cache.assign(1, 0)

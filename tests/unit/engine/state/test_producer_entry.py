@@ -20,7 +20,7 @@ def entry_with(*first_sequences: int) -> ProducerEntry:
 
 
 def test_a_new_producer_knows_no_sequence() -> None:
-    """Before the first batch there is neither a first nor a last sequence."""
+    """Before the first batch it has neither a first nor a last sequence."""
     entry = ProducerEntry(1)
     assert (entry.batches, entry.last_sequence) == ((), -1)
 

@@ -131,7 +131,7 @@ def resealed(content: bytes) -> bytes:
     ],
 )
 def test_damage_is_named(content: bytes, message: str) -> None:
-    """Whatever is not exactly a snapshot is refused with what is wrong about it."""
+    """Anything that is not exactly a snapshot is refused with the reason."""
     with pytest.raises(CorruptSnapshot, match=message):
         decode_snapshot(content, loaded_ms=0)
 

@@ -1,4 +1,4 @@
-"""The file of duplicate windows: what it holds, when it is believed, and that damage is found."""
+"""The file of duplicate windows: its content, when it is used, and detection of damage."""
 
 import pytest
 from crc32c import crc32c
@@ -57,7 +57,7 @@ def test_without_anything_to_tell_there_are_no_bytes() -> None:
 
 
 def test_every_damaged_byte_is_found() -> None:
-    """A wrong window could have a new batch taken for a repetition."""
+    """A wrong window could make a new batch look like a retry."""
     content = encode_windows([entry(4, 5)])
     for at in range(len(content)):
         damaged = bytearray(content)
@@ -83,7 +83,7 @@ def test_a_count_that_does_not_fit_is_found(count: int) -> None:
     [
         (entry(5), (1, 2, 3, 4, 5)),  # of the same moment
         (entry(3), (1, 2, 3)),  # of an older one: the rest is read from the log
-        (entry(6), (6,)),  # of a newer one, whose batches the file does not know
+        (entry(6), (6,)),  # of a newer one, whose batches are not in the file
         (entry(5, epoch=4), (5,)),
         (entry(5, producer_id=8), (5,)),
         (entry(), ()),
@@ -93,7 +93,7 @@ def test_a_count_that_does_not_fit_is_found(count: int) -> None:
 def test_a_window_is_believed_if_the_snapshots_batch_is_in_it(
     snapshot: ProducerEntry, known: tuple[int, ...]
 ) -> None:
-    """Then both are of one history; what the snapshot says else is left as it is."""
+    """Then both have one history; the rest of the snapshot is unchanged."""
     windows = decode_windows(encode_windows([entry(1, 2, 3, 4, 5)]))
     assert with_windows(snapshot, windows).batches == tuple(map(batch, known))
 

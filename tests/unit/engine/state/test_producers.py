@@ -1,4 +1,4 @@
-"""Idempotence: what a log accepts from its producers, and what it takes for a retry.
+"""Idempotence: what a log accepts from its producers, and what counts as a retry.
 
 Names in parentheses are rows of Kafka's ProducerStateManagerTest and UnifiedLogTest.
 """
@@ -35,7 +35,7 @@ REPLICATION = AppendOrigin.REPLICATION
 def refused_sequence(
     log: ProducerLog, *, offset: int, sequence: int, count: int = 1, epoch: int = 0
 ) -> tuple[object, object]:
-    """Append a batch that must be refused; return what was expected and what came."""
+    """Append a batch that must be refused; return the expected and the received sequence."""
     with pytest.raises(SequenceGap) as caught:
         log.append(data_batch(offset=offset, sequence=sequence, count=count, epoch=epoch))
     facts = caught.value.facts()
@@ -66,7 +66,7 @@ def test_sequences_follow_one_another(log: ProducerLog) -> None:
 
 @kafka("UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch")
 def test_an_unknown_producer_may_start_anywhere(log: ProducerLog) -> None:
-    """Its state may be lost."""
+    """Its state may have expired."""
     log.append(data_batch(offset=0, sequence=17, epoch=3))
     assert refused_sequence(log, offset=1, sequence=19, epoch=3) == (18, 19)
 
@@ -81,7 +81,7 @@ def test_an_unknown_producer_is_held_to_its_own_first_batch(log: ProducerLog) ->
 
 @kafka("ProducerStateManagerTest.testBasicIdMapping")
 def test_a_new_epoch_starts_at_zero(log: ProducerLog) -> None:
-    """A known producer cannot carry its sequence into another epoch."""
+    """A known producer cannot continue its sequence in another epoch."""
     log.append(data_batch(offset=0, sequence=0))
     assert refused_sequence(log, offset=1, sequence=1, epoch=1) == (0, 1)
     log.append(data_batch(offset=1, sequence=0, epoch=1))
@@ -133,7 +133,7 @@ def test_a_partial_overlap_is_a_gap(log: ProducerLog) -> None:
 
 
 def test_batches_of_one_append_are_a_duplicate_together(log: ProducerLog) -> None:
-    """A retry of what was appended together is answered with its first and last offset."""
+    """A retry of one append gets its first and last offset."""
     first = data_batch(offset=0, sequence=0, count=2)
     second = data_batch(2, offset=2, sequence=7, count=3, timestamp=START_MS + 9)
     log.append(first, second)
@@ -141,7 +141,7 @@ def test_batches_of_one_append_are_a_duplicate_together(log: ProducerLog) -> Non
 
 
 def test_a_duplicate_never_hides_a_new_batch(log: ProducerLog) -> None:
-    """An append of which a part is known is refused as a whole: nothing of it may get lost."""
+    """An append with a known part is refused as a whole: nothing of it may get lost."""
     known = data_batch(offset=0, sequence=0)
     log.append(known)
     with pytest.raises(SequenceGap):
@@ -151,7 +151,7 @@ def test_a_duplicate_never_hides_a_new_batch(log: ProducerLog) -> None:
 
 
 def test_known_batches_from_different_appends_are_no_duplicate(log: ProducerLog) -> None:
-    """What lies apart in the log was not appended together and has no one range of offsets."""
+    """Batches that are apart in the log were not appended together and have no common range."""
     first, second = data_batch(offset=0, sequence=0), data_batch(offset=5, sequence=1)
     log.append(first)
     log.append(second)
@@ -161,7 +161,7 @@ def test_known_batches_from_different_appends_are_no_duplicate(log: ProducerLog)
 
 @kafka("ProducerStateManagerTest.testPrepareUpdateDoesNotMutate")
 def test_judging_changes_nothing(log: ProducerLog) -> None:
-    """What is staged is invisible until it is applied."""
+    """Staged changes are invisible until they are applied."""
     verdict = log.states.judge((data_batch(offset=0, sequence=0, transactional=True),), CLIENT)
     assert isinstance(verdict, Accepted)
     assert log.states.is_empty
@@ -267,7 +267,7 @@ def test_an_older_coordinator_is_refused(log: ProducerLog) -> None:
 
 @kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
 def test_recovery_takes_an_older_coordinator(log: ProducerLog) -> None:
-    """What is in the log is believed."""
+    """Batches in the log are accepted."""
     log.replicate(control_batch(offset=0), (ABORT, 2))
     log.replicate(control_batch(offset=1, timestamp=START_MS + 5), (ABORT, 1))
     entry = log.states.entry(1)

@@ -35,7 +35,7 @@ TIMEOUT_MS = 900_000
 
 @pytest.fixture
 def reload(open_states: OpenStates, clock: ManualClock) -> Callable[[int], ProducerLog]:
-    """Restart over the same directory and load what is below this log end."""
+    """Restart over the same directory and load the state below this log end."""
 
     def reload_below(end_offset: int) -> ProducerLog:
         states = open_states()
@@ -157,7 +157,7 @@ def test_snapshots_beyond_the_log_are_removed(log: ProducerLog, clock: ManualClo
 
 @kafka("ProducerStateManagerTest.testReloadSnapshots")
 def test_snapshots_put_back_are_found_by_a_restart(log: ProducerLog, reload: Reload) -> None:
-    """What lies on disk counts."""
+    """Snapshots on disk count."""
     filled(log, snapshots=(1, 2, 4, 5))
     states = reload(5).states
     found = [states.snapshots]
@@ -193,7 +193,7 @@ def test_a_reload_may_leave_a_gap_for_the_caller(log: ProducerLog, clock: Manual
 def test_without_a_snapshot_the_state_begins_at_the_log_start(
     open_states: OpenStates, clock: ManualClock
 ) -> None:
-    """There are no producers, and everything from the log start is to be fed in."""
+    """There are no producers, and everything from the log start has to be observed."""
     states = open_states()
     states.truncate_and_reload(7, 20, clock.now_ms())
     assert states.is_empty
@@ -293,7 +293,7 @@ def test_strays_of_no_segment_are_removed(log: ProducerLog) -> None:
 
 
 def test_state_follows_its_directory(log: ProducerLog, tmp_path: Path) -> None:
-    """A renamed partition goes on taking snapshots in its new place."""
+    """A renamed partition continues to take snapshots in its new directory."""
     renamed = tmp_path / "renamed"
     renamed.mkdir()
     log.append(data_batch(offset=0, sequence=0))

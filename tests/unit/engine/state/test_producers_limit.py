@@ -1,4 +1,4 @@
-"""A log remembers so many producers, and forgets the one that has been idle for longest."""
+"""A log remembers a limited number of producers; the longest idle one expires."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_the_producer_that_has_been_idle_for_longest_goes_first(disk: ForgetfulD
 
 
 def test_one_append_of_many_producers_leaves_as_many_as_may_be(disk: ForgetfulDisk) -> None:
-    """Whatever a client makes up, the log does not grow."""
+    """However many ids a client invents, the state does not grow."""
     log = ProducerLog(states_on(disk))
     log.append(*(data_batch(number, offset=number, sequence=0) for number in range(50)))
     assert known(log.states) == [47, 48, 49]
@@ -71,7 +71,7 @@ def test_a_producer_with_an_open_transaction_stays(disk: ForgetfulDisk) -> None:
 def test_more_open_transactions_than_producers_may_be_known_are_refused(
     disk: ForgetfulDisk,
 ) -> None:
-    """Nothing is forgotten for them; what is in the log already is taken as it is."""
+    """No producer expires for them; batches that are in the log already are accepted."""
     log = ProducerLog(states_on(disk))
     for offset in range(LIMIT):
         log.append(data_batch(offset, offset=offset, sequence=0, transactional=True))

@@ -177,14 +177,14 @@ def test_a_transaction_is_late_some_minutes_after_its_timeout(log: ProducerLog) 
 
 
 def test_a_transaction_without_a_time_is_not_late(log: ProducerLog) -> None:
-    """Nothing is known about its age."""
+    """Its age is unknown."""
     log.append(data_batch(offset=0, sequence=0, timestamp=-1, transactional=True))
     assert not is_late(log.states, START_MS, TIMEOUT_MS)
 
 
 @pytest.fixture
 def verified(tmp_path: Path, clock: ManualClock) -> ProducerLog:
-    """A log that asks for a guard with the first batch of a transaction."""
+    """A log that requires a guard with the first batch of a transaction."""
     states = ProducerStates(
         PosixFileSystem(),
         tmp_path,
@@ -227,7 +227,7 @@ def test_an_idempotent_append_keeps_the_guard_and_a_marker_clears_it(
 
 
 def test_recovery_needs_no_guard(verified: ProducerLog) -> None:
-    """What is in the log was verified when it came."""
+    """Batches in the log were verified when they were appended."""
     verified.replicate(data_batch(offset=0, sequence=0, transactional=True))
     assert first_undecided(verified.states) == 0
 

@@ -21,7 +21,7 @@ def partition(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def found(partition: Path, fs: PosixFileSystem) -> Callable[..., SnapshotFiles]:
-    """Open a directory in which these snapshots lie."""
+    """Open a directory with these snapshots."""
 
     def open_with(*offsets: int) -> SnapshotFiles:
         for offset in offsets:

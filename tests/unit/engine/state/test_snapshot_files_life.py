@@ -21,7 +21,7 @@ REPLICATION = AppendOrigin.REPLICATION
 
 @kafka("UnifiedLogTest.testProducerIdMapOffsetUpdatedForNonIdempotentData")
 def test_plain_records_move_what_a_snapshot_is_named_by() -> None:
-    """Without any producer the snapshot of a roll still names the offset it knows all below."""
+    """Even without producers the snapshot of a roll has the offset up to which it is complete."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=1)

@@ -28,7 +28,7 @@ def test_the_oldest_open_transaction_is_the_first_unstable() -> None:
 
 
 def test_a_decided_transaction_stays_unstable_until_its_marker_is_replicated() -> None:
-    """The marker must lie below the high watermark, not at it."""
+    """The marker must be below the high watermark, not at it."""
     transactions = opened(10)
     transactions.complete(CompletedTransaction(1, 10, 15, is_aborted=False))
     assert transactions.ongoing == ()
@@ -39,7 +39,7 @@ def test_a_decided_transaction_stays_unstable_until_its_marker_is_replicated() -
 
 
 def test_the_first_unstable_is_the_lower_of_open_and_decided() -> None:
-    """Neither an older decided nor an older open transaction is overlooked."""
+    """Neither an older decided nor an older open transaction is missed."""
     transactions = opened(10, 20)
     transactions.complete(CompletedTransaction(1, 10, 25, is_aborted=True))
     assert transactions.first_unstable == OffsetMetadata(10)
@@ -50,7 +50,7 @@ def test_the_first_unstable_is_the_lower_of_open_and_decided() -> None:
 
 
 def test_the_place_of_the_first_batch_is_kept() -> None:
-    """Segment and position given when the transaction opened are still known when it is decided."""
+    """Segment and position of the start are still known when the transaction is decided."""
     place = OffsetMetadata(10, 5, 700)
     transactions = Transactions()
     transactions.open(OpenTransaction(place, 1))
@@ -60,7 +60,7 @@ def test_the_place_of_the_first_batch_is_kept() -> None:
 
 @kafka("ProducerStateManagerTest.testLastStableOffsetCompletedTxn")
 def test_the_last_stable_offset_of_a_completion_leaves_its_own_producer_out() -> None:
-    """It is the oldest other one, else past the marker."""
+    """It is the oldest other transaction, or the offset after the marker."""
     transactions = opened(10, 20)
     first = CompletedTransaction(1, 10, 30, is_aborted=True)
     second = CompletedTransaction(2, 20, 31, is_aborted=True)

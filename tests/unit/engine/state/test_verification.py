@@ -22,7 +22,7 @@ def test_a_guard_is_the_same_until_it_is_cleared() -> None:
 
 
 def test_only_the_very_guard_proves_a_verification() -> None:
-    """Neither no guard, nor another producer's, nor one that was cleared is a proof."""
+    """Neither None, nor another producer's guard, nor a cleared one is a proof."""
     verifications = Verifications()
     guard = verifications.start(7, sequence=0, producer_epoch=0, now_ms=1)
     other = verifications.start(8, sequence=0, producer_epoch=0, now_ms=1)

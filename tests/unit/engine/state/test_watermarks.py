@@ -57,7 +57,7 @@ def test_the_end_moves_forward_alone() -> None:
 
 
 def test_a_committed_end_follows_a_roll() -> None:
-    """What is wholly committed stays so when the end moves to a new segment."""
+    """A fully committed log stays so when the end moves to a new segment."""
     rolled = OffsetMetadata(10, 10, 0)
     assert Watermarks(0, END, END).with_end(rolled).high is rolled
     assert Watermarks(0, MIDDLE, END).with_end(rolled).high is MIDDLE
@@ -89,7 +89,7 @@ def test_the_start_only_rises_and_not_above_the_high_watermark() -> None:
 
 
 def test_truncation_takes_everything_above_with_it() -> None:
-    """High watermark and start move back with the end; what is open below it stays unstable."""
+    """High watermark and start move back with the end; open transactions below it stay unstable."""
     marks = Watermarks(6, MIDDLE, END, first_unstable=MIDDLE)
     cut = marks.truncated(START)
     assert (cut.log_start_offset, cut.high, cut.end) == (5, START, START)

@@ -1,4 +1,4 @@
-"""The dump: line for line what Kafka's own tool prints, and what it says of damaged files."""
+"""The dump: line for line what Kafka's own tool prints, and its reports of damaged files."""
 
 import struct
 import zlib
@@ -63,7 +63,7 @@ def at(offset: int, batch: bytearray) -> bytearray:
     return batch
 
 
-# -- what a broker wrote -----------------------------------------------------------------------
+# -- files of a broker ----------------------------------------------------------------------------
 
 
 @kafka(
@@ -148,7 +148,7 @@ def test_what_we_write_is_dumped_without_problems(tmp_path: Path) -> None:
         assert len(entries) > 1
 
 
-# -- what is wrong -----------------------------------------------------------------------------
+# -- faults ---------------------------------------------------------------------------------------
 
 
 def test_an_unknown_file_is_a_problem_and_no_more(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_torn_tail_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_tail_of_zeros_is_a_problem_with_its_position(tmp_path: Path) -> None:
-    """Where no batch can start, the dump says where and ends."""
+    """Where no batch can start, the dump reports the position and ends."""
     batch = new_batch()
     path = write_log(tmp_path, batch, bytes(100))
     entries = dumped(path)
@@ -178,7 +178,7 @@ def test_a_tail_of_zeros_is_a_problem_with_its_position(tmp_path: Path) -> None:
 
 
 def test_a_wrong_checksum_is_shown_and_passed(tmp_path: Path) -> None:
-    """A batch with a wrong checksum says so, and the next one is dumped all the same."""
+    """A batch with a wrong checksum is marked, and the next one is still dumped."""
     bad = new_batch()
     bad[CRC_POSITION] ^= 1
     entries = dumped(write_log(tmp_path, bad, at(1, new_batch())))
@@ -233,7 +233,7 @@ def test_messages_of_old_formats_are_dumped_with_the_fields_they_have(tmp_path: 
 
 
 def test_a_message_inside_a_wrapper_has_a_checksum_of_its_own(tmp_path: Path) -> None:
-    """The wrapper is intact, and one of those in it is not."""
+    """The wrapper is intact, and one of its messages is not."""
     good, bad = legacy_message(0), bytearray(legacy_message(1))
     bad[-1] ^= 1
     content = compress(Codec.GZIP, good + bytes(bad))
@@ -304,7 +304,7 @@ def test_a_time_index_that_disagrees_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_time_index_over_records_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    """Where the log is damaged the index cannot be right, and the dump says so."""
+    """If the log is damaged the index cannot be verified, and the dump says so."""
     bad = new_batch(value=b"v" * 30)
     bad[70:] = b"\xff" * (len(bad) - 70)
     stamp_crc(bad, 0, len(bad))
@@ -315,7 +315,7 @@ def test_a_time_index_over_records_that_cannot_be_read_is_reported(tmp_path: Pat
 
 
 def test_a_time_index_may_name_a_batch_that_compaction_emptied(tmp_path: Path) -> None:
-    """What is left of it is a header, which keeps its largest time."""
+    """Its header is left, which keeps its largest time."""
     emptied = empty_batch(BatchView(new_batch(2)).header)
     write_log(tmp_path, emptied)
     (tmp_path / INDEX).write_bytes(b"")
@@ -325,7 +325,7 @@ def test_a_time_index_may_name_a_batch_that_compaction_emptied(tmp_path: Path) -
 
 
 def test_a_damaged_snapshot_is_a_problem(tmp_path: Path) -> None:
-    """A snapshot with a wrong checksum has no producers to show, and says so."""
+    """A snapshot with a wrong checksum has no producers to print, and a problem entry."""
     path = tmp_path / names.snapshot_name(5)
     content = bytearray(encode_snapshot([ProducerEntry(7)]))
     content[-1] ^= 1
@@ -336,7 +336,7 @@ def test_a_damaged_snapshot_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_producer_without_a_batch_has_fewer_names(tmp_path: Path) -> None:
-    """Only a producer whose newest batch is known shows one."""
+    """Only a producer with a known newest batch has one in the dump."""
     path = tmp_path / names.snapshot_name(5)
     with_batch = ProducerEntry(8, 0, -1, 50, None, (BatchMetadata(4, 10, 2, 50),))
     path.write_bytes(encode_snapshot([ProducerEntry(7, 1, transaction_first_offset=3), with_batch]))
@@ -354,7 +354,7 @@ def test_a_producer_without_a_batch_has_fewer_names(tmp_path: Path) -> None:
 
 
 def test_a_transaction_index_of_another_version_is_a_problem(tmp_path: Path) -> None:
-    """An entry that we cannot know how to read is not guessed at."""
+    """An entry of an unknown version is not decoded."""
     path = tmp_path / names.txn_index_name(0)
     path.write_bytes(struct.pack(">hqqqq", 1, 7, 0, 5, 0))
     found = dumped(path)

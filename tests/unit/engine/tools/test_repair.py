@@ -1,4 +1,4 @@
-"""What a repair plans, and that doing it leaves a directory without problems."""
+"""The plan of a repair, and that carrying it out leaves a directory without problems."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_a_plan_writes_nothing_and_names_every_step() -> None:
 
 
 def test_damage_stays_as_it_is_without_a_cut() -> None:
-    """What no file holds any more, nothing brings back; what is there is not thrown away."""
+    """Lost data cannot be restored; what is left is not removed."""
     filled = fill()
     path = PARTITION / "00000000000000000030.log"
     filled.damage(path, one_bit_flipped)
@@ -145,7 +145,7 @@ def test_a_directory_in_use_is_not_repaired() -> None:
 
 
 def test_a_damaged_file_of_windows_is_removed() -> None:
-    """It is written again with the next flush; nothing else is lost with it."""
+    """The next flush writes it again; nothing else is lost with it."""
     filled = fill()
     path = PARTITION / names.PRODUCER_WINDOWS
     filled.damage(path, one_bit_flipped)

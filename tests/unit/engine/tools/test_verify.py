@@ -1,4 +1,4 @@
-"""What a check of a data directory finds, and that it writes nothing."""
+"""The findings of a check of a data directory, which writes nothing."""
 
 import shutil
 import struct
@@ -54,7 +54,7 @@ def segment_file(base_offset: int, suffix: str) -> Path:
 
 
 def faults(filled: Filled, path: Path) -> list[str]:
-    """What is said of one file."""
+    """Return the findings about one file."""
     return [one.detail for one in check(filled) if one.file == path]
 
 
@@ -111,7 +111,7 @@ def test_what_a_broker_wrote_keeps_every_promise(archive: str, tmp_path: Path) -
 def test_a_derived_file_that_disagrees_with_the_log_is_found(
     suffix: str, damages: list[Damage]
 ) -> None:
-    """It can be made from the log again, and the finding says which files to remove for that."""
+    """It can be rebuilt from the log, and the finding names the files to remove for that."""
     for damage in damages:
         filled = fill()
         path = segment_file(30, suffix)
@@ -236,7 +236,7 @@ def test_a_time_that_is_not_the_latest_so_far_is_found() -> None:
 
 
 def test_an_aborted_transaction_is_missed_where_older_batches_are_gone() -> None:
-    """What began and ended in what is left must be in the index all the same."""
+    """Transactions that began and ended in the remaining batches must still be in the index."""
     filled = fill()
     filled.world.fs.remove(segment_file(0, ".log"))
     path = segment_file(30, ".txnindex")
@@ -293,7 +293,7 @@ def test_the_first_offset_of_an_old_wrapper_is_no_gap() -> None:
 
 
 def test_what_opening_scans_anyway_is_not_judged() -> None:
-    """After a crash the indexes of the tail say nothing, and an unfinished append is normal."""
+    """After a crash the indexes of the tail are unreliable, and unfinished appends normal."""
     filled = fill()
     crash_after_an_append(filled)
     filled.damage(segment_file(60, ".index"), reversed_bytes)
@@ -323,7 +323,7 @@ def test_damage_that_opening_would_cut_at_is_a_problem() -> None:
 def test_only_zeros_behind_the_last_batch_are_an_unfinished_append(
     tail: bytes, severity: Severity, what: str
 ) -> None:
-    """A file system leaves zeros where data never arrived; anything else is damage."""
+    """A file system leaves zeros for unwritten data; anything else is damage."""
     filled = fill()
     crash_after_an_append(filled)
     path = segment_file(60, ".log")
@@ -416,7 +416,7 @@ def test_directories_in_the_place_of_files_are_refusals(path: Path) -> None:
 
 
 def test_a_missing_topic_id_is_a_note() -> None:
-    """Opening makes the file from what the topics say."""
+    """Opening creates the file from the topics file."""
     filled = fill()
     path = PARTITION / names.PARTITION_METADATA
     filled.world.fs.remove(path)

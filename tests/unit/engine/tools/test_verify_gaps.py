@@ -1,4 +1,4 @@
-"""Offsets that were never there are no damage; those that are missing are."""
+"""Offsets that were never assigned are not damage; missing ones are."""
 
 import pytest
 

@@ -116,7 +116,7 @@ def test_a_topic_that_was_compacted_may_have_gaps(world: World) -> None:
 
 
 def test_a_repair_mends_every_directory_and_cuts_where_damage_is(world: World) -> None:
-    """The other directory is believed as it was left, and its marker stays until it is opened."""
+    """The other directory is left as it was, with its marker until it is opened."""
     log_path = B / "events-1" / "00000000000000000000.log"
     rewrite(world.fs, log_path, one_bit_flipped(world.fs.read_bytes(log_path)))
     index_path = A / "events-0" / "00000000000000000000.timeindex"
@@ -141,7 +141,7 @@ def test_no_directory_is_repaired_while_one_is_in_use(world: World) -> None:
 
 
 def test_a_new_directory_may_join(world: World) -> None:
-    """A check of what the next start will be given finds nothing wrong in it."""
+    """A check of the directories for the next start finds no fault in it."""
     opened(world, C).close()
     findings = list(DirectoryCheck(world.fs, (*BOTH, C)).findings())
     assert not [one for one in findings if one.is_problem]

@@ -1,8 +1,7 @@
-"""A listing of segments beside the first append after a roll changes nothing.
+"""A listing of segments during the first append after a roll changes nothing.
 
-The largest record time of a segment was filled in by the first reader that asked for it. A reader
-that was suspended between its look at the time index and its assignment put "no time yet" over what
-an append had noted meanwhile.
+The first reader set the largest record time of a segment. A reader that was suspended between its
+read of the time index and its assignment wrote "no time yet" over the time of an append.
 """
 
 from __future__ import annotations

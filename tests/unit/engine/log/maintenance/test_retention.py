@@ -69,7 +69,7 @@ THREE = [Stub(0, 1_000, 0), Stub(10, 1_000, START_MS), Stub(20, 1_000, START_MS)
     [(-1, []), (3_000, []), (2_500, []), (2_000, [0]), (1_999, [0]), (1_000, [0, 10]), (0, 3)],
 )
 def test_size_never_falls_below_the_limit(retention_bytes: int, bases: list[int] | int) -> None:
-    """A segment goes if what is left still holds the limit."""
+    """A segment is removed if the others still reach the limit."""
     removed = reasons(THREE, retention_bytes=retention_bytes)
     if isinstance(bases, int):
         assert len(removed) == bases
@@ -121,7 +121,7 @@ def test_each_rule_looks_at_what_the_one_before_left() -> None:
 def test_what_is_left_holds_the_limit_if_it_ever_did(
     sizes: list[int], retention_bytes: int
 ) -> None:
-    """Only a prefix goes, and what is left is not below the limit."""
+    """Only a prefix is removed, and the rest is not below the limit."""
     segments = [Stub(i, size, START_MS) for i, size in enumerate(sizes)]
     removed = reasons(segments, retention_bytes=retention_bytes)
     assert [base for base, _ in removed] == list(range(len(removed)))
@@ -149,7 +149,7 @@ def test_a_dry_run_names_and_removes_nothing() -> None:
     "UnifiedLogTest.testThatGarbageCollectingSegmentsDoesntChangeOffset",
 )
 def test_expiring_everything_leaves_one_empty_segment() -> None:
-    """The end is where it was, and appends go on there."""
+    """The log end stays, and appends continue there."""
     world = World()
     log = world.open_log(with_config(retention_ms=HOUR_MS))
     fill_segments(log, 2, 3)
@@ -165,7 +165,7 @@ def test_expiring_everything_leaves_one_empty_segment() -> None:
 
 
 def test_removal_survives_a_power_cut() -> None:
-    """After the flush that follows, what was removed stays removed, and the rest is there."""
+    """After the flush that follows, removed segments stay removed, and the rest is present."""
     world = World()
     log = world.open_log(with_config(retention_bytes=SIZE))
     values = fill_segments(log, 2, 2)
@@ -192,7 +192,7 @@ def test_removal_is_skipped_when_the_directory_went_offline() -> None:
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_a_removal_that_cannot_be_made_durable_takes_the_directory_offline(nth: int) -> None:
-    """Neither what stays nor a name that goes may be in doubt when the next one goes."""
+    """Neither a remaining nor a removed name may be in doubt when the next one is removed."""
     world = World()
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 1)
@@ -240,7 +240,7 @@ def test_deleting_records_raises_the_log_start(log: Log) -> None:
 
 
 def test_minus_one_deletes_up_to_the_high_watermark(log: Log) -> None:
-    """What is not committed stays."""
+    """Records that are not committed stay."""
     fill(log, batches=1, first=6)
     assert log.delete_records(-1) == 6
     log.durability.commit()
@@ -263,7 +263,7 @@ def test_a_deletion_is_kept_by_its_checkpoint() -> None:
 
 
 def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """By whom records were given up, and nothing where nothing changed."""
+    """The reason of the deletion, and nothing if nothing changed."""
     caplog.set_level(logging.INFO, logger="engine.log.state")
     log = World().open_log(with_config(retention_bytes=0))
     fill_segments(log, 2, 2, 1)
@@ -281,7 +281,7 @@ def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("seed", [0, 10])
 def test_a_power_cut_amid_retention_leaves_no_hole(seed: int) -> None:
-    """Whichever renames reached the disk, what is left is the end of the log, with no hole.
+    """Whichever renames reached the disk, the rest is the end of the log, without a gap.
 
     Segments were renamed one after another without a sync, and a later one could be gone alone.
     """

@@ -1,4 +1,4 @@
-"""What a partition's directory holds, sorted out by one look at it."""
+"""The content of a partition's directory, classified from one listing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a crash leaves of a replacement of segments: finished where complete, else undone."""
+"""The leftovers of an interrupted replacement: finished if complete, otherwise undone."""
 
 import pytest
 
@@ -122,7 +122,7 @@ def rename(world: World, base_offset: int, old: str, new: str) -> None:
 def test_only_complete_outputs_take_the_place(
     ready: tuple[int, ...], expected: list[int], *, half: bool
 ) -> None:
-    """While one output is not ready the originals stay, whatever else is ready."""
+    """If one output is incomplete the originals stay, even if others are complete."""
     world, log, values = opened()
     copies(world, log)
     for base_offset in ready:

@@ -48,7 +48,7 @@ def put(world: World, name: str, content: bytes) -> None:
 
 
 def test_after_a_crash_nothing_is_shown_before_the_first_commit() -> None:
-    """What was found was scanned, not synced."""
+    """Recovered records were scanned, not synced."""
     world, values = stopped(5, 5, clean=False)
     log = world.open_uncommitted(CONFIG)
     assert (log.watermarks.high_watermark, log.watermarks.log_end_offset) == (0, 10)
@@ -66,7 +66,7 @@ def test_the_recovery_point_stays_at_its_checkpoint() -> None:
 
 
 def test_a_recovery_point_beyond_the_end_is_taken_down() -> None:
-    """The end is what the file says, and the point never lies above it."""
+    """The end is that of the file, and the point is never above it."""
     world, _ = stopped(5, clean=False)
     assert world.open_log(CONFIG, recovery_point=500).durability.recovery_point == 5
 
@@ -122,7 +122,7 @@ def test_losing_what_was_shown_begins_an_epoch() -> None:
 
 
 def test_messages_of_old_formats_are_read_and_kept() -> None:
-    """A log of magic 0 opens, is read, and goes on in the new format."""
+    """A log of magic 0 opens, is read, and continues in the new format."""
     world = World()
     world.fs.make_directory(DIRECTORY)
     body = struct.pack(">bbii", 0, 0, -1, 2) + b"hi"
@@ -137,7 +137,7 @@ def test_messages_of_old_formats_are_read_and_kept() -> None:
 
 @kafka("LogLoaderTest.testRecoverLastSegmentWithNoSnapshots")
 def test_producers_are_rebuilt_without_any_snapshot() -> None:
-    """After a crash the batches tell."""
+    """After a crash the batches are enough."""
     world = World()
     log = world.open_log(CONFIG)
     for sequence in range(4):
@@ -171,7 +171,7 @@ def test_preallocated_zeros_are_cut_after_a_crash() -> None:
 
 
 def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
-    """Only they know producers whose batches retention has removed."""
+    """Only snapshots still have producers whose batches retention has removed."""
     world = World()
     log = world.open_log(CONFIG)
     log.append(new_batch(producer_id=7, producer_epoch=0, base_sequence=0))
@@ -195,7 +195,7 @@ def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
 
 @pytest.mark.parametrize("entries", [[], [(-1, 2), (-1, 3)], [(-1, 3)]])
 def test_a_time_index_that_knows_no_time_is_made_anew(entries: list[tuple[int, int]]) -> None:
-    """The times are in the first batches, and the last ones have none to tell it by."""
+    """The times are in the first batches; the last ones, which a start checks, have none."""
     world = World()
     log = world.open_log(with_config(index_interval_bytes=100))
     for offset in range(10):

@@ -1,4 +1,4 @@
-"""Rows about opening a log: what is found, what is rebuilt, what goes."""
+"""Tests about opening a log: what is found, rebuilt and removed."""
 
 from random import Random
 
@@ -138,7 +138,7 @@ def test_index_files_without_a_log_file_go() -> None:
 
 @kafka("LogLoaderTest.testBogusIndexSegmentsAreRemoved")
 def test_a_new_segment_does_not_adopt_a_bogus_index() -> None:
-    """An index that appears under the next segment's name is not taken for its own."""
+    """An index that appears under the next segment's name is not used."""
     world = World()
     log = world.open_log(DENSE)
     fill(log, batches=5)
@@ -204,9 +204,9 @@ def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
 @kafka("LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("damaged", range(0, 12, 3))
 def test_of_a_damaged_segment_what_stands_before_survives(damaged: int) -> None:
-    """One byte of one batch changed: exactly the records before it are recovered.
+    """One byte of one batch changed.
 
-    And it is said.
+    Exactly the records before it are recovered, and it is reported.
     """
     world = World()
     log = world.open_log(DENSE)

@@ -1,4 +1,4 @@
-"""Rows about what a start and a truncation make of the producer state."""
+"""Tests about the producer state after a start and a truncation."""
 
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def test_a_truncation_without_snapshots_reads_the_data() -> None:
 
 @kafka("UnifiedLogTest.testProducerIdMapTruncateFullyAndStartAt")
 def test_a_full_truncation_forgets_producers_and_snapshots() -> None:
-    """The log goes on at 29 with a state that knows nothing."""
+    """The log continues at 29 with an empty state."""
     world = World()
     log = world.open_log(DENSE, log_start_offset=40)
     producer = Producer(log)
@@ -97,7 +97,7 @@ def test_a_full_truncation_forgets_producers_and_snapshots() -> None:
 def test_a_truncation_reads_data_only_if_there_is_something_to_find(
     tmp_path: Path, *, has_producer: bool
 ) -> None:
-    """An empty state that covers the target is not rebuilt; another one is, and meets damage."""
+    """An empty state that covers the target is not rebuilt; another one is, and finds damage."""
     world = World(fs=PosixFileSystem(), directory=tmp_path / "data")
     log = world.open_log(DENSE)
     fill_segments(log, 2, 2)
@@ -129,7 +129,7 @@ def test_a_truncation_reads_data_only_if_there_is_something_to_find(
 def test_the_last_sequence_is_the_headers_whatever_compaction_took(
     kept: int, deltas: int, *, clean: bool
 ) -> None:
-    """A batch of which records, or all of them, are gone still says where its producer is."""
+    """A batch that lost some or all records still has its producer's sequence."""
     world = World()
     log = world.open_log(DENSE)
     log.append(with_gaps(0, kept=kept, deltas=deltas), origin=REPLICATION)
@@ -260,7 +260,7 @@ def test_an_ended_transaction_is_not_open_again_after_a_crash() -> None:
 
 @kafka("LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite")
 def test_recovery_takes_a_coordinator_epoch_that_went_back() -> None:
-    """What is in the log is believed, and the newest time is kept."""
+    """Batches in the log are accepted, and the newest time is kept."""
     world = World()
     log = world.open_log(DENSE)
     producer = transaction_of(log, 1)
@@ -285,7 +285,7 @@ def test_recovery_takes_a_coordinator_epoch_that_went_back() -> None:
 
 @kafka("LogLoaderTest.testLogEndLessThanStartAfterReopen")
 def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
-    """One empty segment at the known start, and a later append gets that offset."""
+    """One empty segment at the known start; a later append gets that offset."""
     world = World()
     log = world.open_log(DENSE)
     Producer(log).send()

@@ -75,7 +75,7 @@ def offsets(data: bytes | memoryview | bytearray) -> list[int]:
 
 
 def interleaved() -> Writer:
-    """Five segments: P's commit lies in the third one, at 4, Q's abort in the fourth, at 6."""
+    """Five segments: P's commit is in the third one, at 4, Q's abort in the fourth, at 6."""
     writer = Writer()
     for producer_id in (P, Q, P, Q):
         writer.write(producer_id)
@@ -93,7 +93,7 @@ def interleaved() -> Writer:
 
 
 def nonblocking(log: Log, offset: int, isolation: FetchIsolation = COMMITTED) -> list[int] | None:
-    """What a read of one batch finds that must not wait for the disk."""
+    """Return the result of a read of one batch that must not wait for the disk."""
     fetched = log.reader.read(offset, max_bytes=1, isolation=isolation, cached_only=True)
     return None if fetched is None else offsets(fetched.data)
 
@@ -102,7 +102,7 @@ def test_a_read_that_must_not_wait_checks_no_index() -> None:
     """On the event loop, an index that has to be read is left to a worker thread."""
     log = interleaved().restart()
     for offset in (0, 3, 8):
-        log.reader.read(offset, max_bytes=1)  # from now on the batches are at hand
+        log.reader.read(offset, max_bytes=1)  # from now on the batches are cached
         assert nonblocking(log, offset, FetchIsolation.HIGH_WATERMARK) == [offset]
     assert nonblocking(log, 8) == [8], "without transactions there is nothing to look for"
     assert nonblocking(log, 0) is None
@@ -141,7 +141,7 @@ def test_a_read_with_the_markers_in_it_checks_no_index() -> None:
 
 @pytest.mark.parametrize("max_bytes", [1, 150, 300, 1 << 20])
 def test_committed_reads_agree_whatever_they_are_cut_into(max_bytes: int) -> None:
-    """Each read tells what was aborted by markers or by indexes, and both say the same."""
+    """Reads use markers or indexes to find aborted transactions, and both agree."""
     log = interleaved().restart()
     found, offset = [], 0
     while offset < 10:
@@ -161,7 +161,7 @@ def test_committed_reads_agree_whatever_they_are_cut_into(max_bytes: int) -> Non
 
 
 def test_a_read_that_needs_many_indexes_comes_again() -> None:
-    """Each attempt checks one segment beyond the limit; the next one goes on from there."""
+    """Each attempt verifies one segment beyond the limit; the next one continues from there."""
     writer = Writer(config=1)
     writer.write(P)
     for _ in range(4):
@@ -200,7 +200,7 @@ def test_a_marker_that_was_cut_off_is_not_remembered() -> None:
 
 
 def test_a_segment_remembers_the_markers_of_so_many_producers() -> None:
-    """With more of them, a search goes on into the next segment: slower, and as right."""
+    """With more producers a search continues in the next segment: slower, but correct."""
     log = interleaved().restart()
     proofs = log.reader.segments[0].proofs
     proofs.trust_aborts(proofs.cuts, dict.fromkeys(range(REMEMBERED_MARKERS + 1), 5))
@@ -210,7 +210,7 @@ def test_a_segment_remembers_the_markers_of_so_many_producers() -> None:
 
 
 def test_an_index_is_checked_once() -> None:
-    """The second look does not even wait for who may be checking."""
+    """The second read does not even wait for a running verification."""
     segment = interleaved().restart().reader.segments[0]
     ensure_aborts_known(segment)
     assert segment.proofs.unproven_aborts_bytes == 0
@@ -229,7 +229,7 @@ def test_an_index_that_another_reader_has_just_checked_is_not_checked_again() ->
         def __exit__(self, kind: object, error: object, trace: TracebackType | None) -> None:
             pass
 
-    segment.proofs.proving = CheckedMeanwhile()  # type: ignore[assignment]  # what a lock is, here
+    segment.proofs.proving = CheckedMeanwhile()  # type: ignore[assignment]  # a stand-in for a lock
     ensure_aborts_known(segment)
     assert segment.proofs.last_markers == {P: 1}, "and not what a walk would find"
 
@@ -240,7 +240,7 @@ def test_an_index_that_another_reader_has_just_checked_is_not_checked_again() ->
 def test_a_control_batch_that_ends_nothing_leaves_its_transaction_open(
     key: bytes, *, waits: bool
 ) -> None:
-    """Another kind of control record, or one that cannot be understood: the indexes tell."""
+    """Another kind of control record, or a malformed one: the indexes decide."""
     data = values_of(
         [b"value"], producer_id=P, producer_epoch=0, base_sequence=0, is_transactional=True
     )

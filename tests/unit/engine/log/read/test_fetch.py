@@ -89,7 +89,7 @@ def test_the_high_watermark_rises_with_commits_and_falls_with_truncation_only() 
 
 @kafka("UnifiedLogTest.testOffsetSnapshot")
 def test_one_value_has_all_offsets_with_their_places() -> None:
-    """High watermark, last stable offset and end are known with segment and position."""
+    """High watermark, last stable offset and end have segment and position."""
     log = World().open_log(DENSE)
     fill(log, batches=2)
     log.roll()
@@ -110,7 +110,7 @@ def test_one_value_has_all_offsets_with_their_places() -> None:
     "UnifiedLogTest.testNoOpWhenRemoteLogStorageIsDisabled",
 )
 def test_the_log_start_does_not_pass_the_high_watermark() -> None:
-    """Records that are not committed cannot be deleted; those that are can."""
+    """Uncommitted records cannot be deleted; committed ones can."""
     log = World().open_log(DENSE)
     fill(log, batches=5)
     log.durability.commit()

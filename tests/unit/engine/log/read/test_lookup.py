@@ -108,7 +108,7 @@ def test_times_are_found_after_a_restart() -> None:
 
 
 def test_a_batch_that_reaches_the_time_below_the_start_only_is_passed_over(log: Log) -> None:
-    """If the record that is late enough lies below the log start, the next batch is searched."""
+    """If the matching record is below the log start, the next batch is searched."""
     records = [(START_MS + time, b"k", b"v", ()) for time in (50, 10)]
     log.append(build_batch(records))
     timed(log, 60)
@@ -154,7 +154,7 @@ def test_the_maximum_lies_at_or_above_the_log_start(
 
 
 def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> None:
-    """The log start is read before the segments, of which the first may be gone by then."""
+    """The log start is read before the segments, of which the first may be removed by then."""
     for time in (10, 20, 30):
         timed(log, time)
         log.roll()
@@ -203,12 +203,12 @@ def test_what_was_compacted_away_is_passed_over() -> None:
     assert compacted.log.reader.offset_for_time(START_MS + 60) is None
     compacted.put(("key", "newer"), timestamp=START_MS + 70)
     compacted.log.durability.commit()
-    assert found(compacted.log, 60) is None  # as Kafka, which trusts what the batch claims
+    assert found(compacted.log, 60) is None  # as Kafka, which trusts the batch's header
     assert found(compacted.log, 50) == 1
 
 
 def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
-    """What was taken when more was allowed does not fill the memory of who asks for a time."""
+    """A batch accepted under a higher limit must not fill the memory of a look-up."""
     world = World()
     log = world.open_log(CONFIG)
     log.append(build_batch([(START_MS, b"k", b"x" * 5_000, ())], codec=Codec.GZIP))
@@ -223,7 +223,7 @@ def test_a_batch_is_not_made_larger_than_the_limit_for_a_look_up() -> None:
 
 
 def test_a_record_that_is_committed_beside_a_look_is_not_the_newest_if_another_follows() -> None:
-    """The look compares what it found with the high watermark of the moment that it looks at."""
+    """The result is compared with the high watermark of the same view."""
     world = World()
     log = world.open_log(CONFIG)
     append_values(log, b"first", timestamp=START_MS)

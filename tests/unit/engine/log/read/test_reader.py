@@ -1,4 +1,4 @@
-"""What a read returns: whole batches, within the budget and the bounds, at any offset."""
+"""The result of a read: whole batches, within the budget and the bounds, at any offset."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ from tests.support.segments import batch_at
 
 
 def committed(*segment_sizes: int, world: World | None = None) -> Log:
-    """A log with so many one-record batches in each segment, all visible."""
+    """A log with a number of one-record batches in each segment, all visible."""
     log = (world or World()).open_log(CONFIG)
     fill_segments(log, *segment_sizes)
     log.durability.commit()
@@ -53,7 +53,7 @@ def test_a_read_goes_on_over_segments_while_its_budget_lasts() -> None:
 
 @kafka("UnifiedLogTest.testReadWithMinMessage")
 def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
-    """No more bytes than asked for, but for the first batch."""
+    """No more bytes than requested, except for the first batch."""
     log = committed(4)
     size = log.reader.size_bytes // 4
     for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2)):
@@ -65,7 +65,7 @@ def test_the_budget_is_kept_and_one_batch_always_comes() -> None:
 
 @kafka("UnifiedLogTest.testReadWithTooSmallMaxLength")
 def test_without_the_minimum_a_small_budget_gets_nothing() -> None:
-    """The answer is empty and says why."""
+    """The result is empty and says why."""
     log = committed(2)
     fetched = log.reader.read(0, max_bytes=10, minimum_one_batch=False)
     assert fetched is not None
@@ -220,7 +220,7 @@ def test_a_read_explains_its_path() -> None:
 
 
 def test_a_cached_read_never_waits_for_the_disk() -> None:
-    """It answers from memory or says None; the ordinary read then answers."""
+    """It returns cached data or None; then the ordinary read returns it."""
     world = World()
     log = committed(2, 2, world=world)
     cached = log.reader.read(0, max_bytes=ALL_BYTES, cached_only=True)
@@ -259,7 +259,7 @@ def test_a_reader_outlives_the_removal_of_its_segments() -> None:
     log = world.open_log(with_config(retention_bytes=0))
     fill_segments(log, 3, 3)
     log.durability.commit()
-    segments = log._core.state.local.segments.snapshot.segments  # noqa: SLF001 - what a reader holds
+    segments = log._core.state.local.segments.snapshot.segments  # noqa: SLF001 - the reader's internals
     data = bytes(segments[0].read(0, segments[0].size_bytes))
     log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
@@ -278,7 +278,7 @@ def test_reading_needs_no_writers_lock() -> None:
 def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -> None:
     """A reader stops at the offset even if its position is not known yet."""
     log = committed(3, 3)
-    view = log._core.state.view()  # noqa: SLF001 - what a reader takes
+    view = log._core.state.view()  # noqa: SLF001 - the reader's internals
     assert view is not None
     marks = dataclasses.replace(view.marks, high=OffsetMetadata(bound))
     fetched = fetch(ReadRequest(0, ALL_BYTES), view._replace(marks=marks))

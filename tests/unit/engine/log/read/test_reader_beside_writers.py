@@ -1,4 +1,7 @@
-"""Rows about readers beside writers: nothing undecided is seen, nothing committed is missed."""
+"""Tests about concurrent readers and writers.
+
+Nothing undecided is returned, nothing committed missed.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -70,7 +73,7 @@ def test_a_committed_reader_never_sees_what_is_undecided(segment_bytes: int) -> 
 )
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
 def test_a_reader_never_passes_the_high_watermark_and_misses_nothing(segment_bytes: int) -> None:
-    """Beside appends, commits and, with small segments, many rolls, every record is read once."""
+    """During appends, commits and many rolls of small segments, every record is read once."""
     log = World().open_log(with_config(segment_bytes=segment_bytes))
 
     def write() -> None:

@@ -35,7 +35,7 @@ def log_of(batches: list[tuple[int, int]], rolls: set[int]) -> Log:
 
 
 def bytes_of(headers: list[BatchHeader], start: int, end: int) -> int:
-    """What a reader of the range gets: every batch that holds one of its offsets."""
+    """The bytes that a reader of the range gets: all batches that hold one of its offsets."""
     return sum(
         header.size_bytes
         for header in headers
@@ -69,7 +69,7 @@ def test_parts_are_the_range_cut_between_batches(
     parts: int,
     max_offsets: int | None,
 ) -> None:
-    """Whatever lies in the log: a dumb walk over all batches agrees with every number."""
+    """In any log, a simple scan over all batches agrees with every number."""
     log = log_of(batches, rolls)
     start, end = sorted(min(offset, log.watermarks.high_watermark) for offset in ends)
     headers = read_headers(log, 0)
@@ -120,7 +120,7 @@ def test_one_huge_batch_spoils_only_its_part() -> None:
 
 @pytest.mark.parametrize(("first_bytes", "end"), [(2_000, 2), (3_000, 1)])
 def test_a_cut_is_made_where_a_batch_ends_nearest(first_bytes: int, end: int) -> None:
-    """The middle lies in the second batch, which goes to the part that it makes less uneven."""
+    """The middle is in the second batch, which goes to the part that it makes less uneven."""
     log = World().open_log(CONFIG)
     for size in (first_bytes, 6_000, 5_000 - first_bytes):
         append_values(log, b"x" * size)
@@ -163,7 +163,7 @@ def test_a_gap_at_the_end_belongs_to_the_range() -> None:
 
 
 def bytes_read_for_a_plan(batches: int) -> int:
-    """What four parts of a log of so many batches cost."""
+    """The bytes read to plan four parts of a log with that many batches."""
     log = World().open_log(with_config(segment_index_bytes=64_000))
     fill(log, batches=batches)
     log.durability.commit()
@@ -176,7 +176,7 @@ def bytes_read_for_a_plan(batches: int) -> int:
         lengths.append(min(length, file.size_bytes - position))
         return read_at(position, length)
 
-    file.read_at = counting  # type: ignore[method-assign]  # to see what is asked for
+    file.read_at = counting  # type: ignore[method-assign]  # to see the requests
     assert len(log.reader.splits(0, batches, parts=4)) == 4
     return sum(lengths)
 
@@ -204,7 +204,7 @@ def test_only_what_can_be_read_is_planned() -> None:
 
 
 def test_a_committed_reader_s_plan_ends_at_the_stable_offset() -> None:
-    """An open transaction is beyond what it may plan; before it everything counts."""
+    """An open transaction is not planned; everything before it is."""
     log = World().open_log(CONFIG)
     fill(log, batches=4)
     options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -220,7 +220,7 @@ def test_a_committed_reader_s_plan_ends_at_the_stable_offset() -> None:
 
 
 def test_a_wrong_index_is_mended_first() -> None:
-    """Cuts are where batches begin even if the index on disk says otherwise."""
+    """Cuts are at batch starts even if the index on disk is wrong."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)
@@ -236,7 +236,7 @@ def test_a_wrong_index_is_mended_first() -> None:
 
 
 def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
-    """Where the range begins and ends the index is right, and where it is cut it is not."""
+    """The index is right at both ends of the range, and wrong at a cut."""
     world = World()
     log = world.open_log(CONFIG)
     fill(log, batches=60)

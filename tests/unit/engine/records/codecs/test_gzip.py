@@ -14,7 +14,7 @@ TEXT = b"the quick brown fox " * 5_000
 
 
 def test_gzip_is_one_member_of_the_standard_format() -> None:
-    """The standard library reads what is written, and a second member is refused."""
+    """The standard library reads the written data, and a second member is refused."""
     written = compress(Codec.GZIP, TEXT)
     assert gzip.decompress(written) == TEXT
     with pytest.raises(CorruptBatch, match="exactly one member"):

@@ -1,4 +1,4 @@
-"""LZ4 frames: Kafka's own form, every form that it reads, and what it refuses."""
+"""LZ4 frames: the form that Kafka writes, the forms that it reads, and those that it refuses."""
 
 import struct
 from contextlib import suppress
@@ -109,7 +109,7 @@ def test_the_default_level_is_the_fast_compressor() -> None:
     ],
 )
 def test_every_optional_part_of_a_frame_is_understood(read: bytes) -> None:
-    """What other writers put into a frame does not stand in the way of its content."""
+    """Optional parts of other writers' frames do not prevent reading."""
     assert decompress(Codec.LZ4, memoryview(read), LIMIT) == TEXT[:1000]
 
 
@@ -140,13 +140,13 @@ def test_every_optional_part_of_a_frame_is_understood(read: bytes) -> None:
     ],
 )
 def test_what_kafka_could_not_read_is_corrupt(read: bytes, message: str) -> None:
-    """Each rule of Kafka's reader has a frame that breaks it and nothing else."""
+    """Each rule of Kafka's reader has a frame that only breaks that rule."""
     with pytest.raises(CorruptBatch, match=message):
         decompress(Codec.LZ4, read, LIMIT)
 
 
 def test_reading_stops_with_the_piece_that_passes_the_limit() -> None:
-    """The rest of a frame is not even decompressed, so what is wrong there does not show."""
+    """The rest of a frame is not decompressed, so later faults are not reported."""
     bomb = frame(*[stored(bytes(65_536))] * 3, b"nonsense")
     with pytest.raises(TooLarge):
         decompress(Codec.LZ4, bomb, 100_000)

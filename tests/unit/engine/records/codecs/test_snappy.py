@@ -35,7 +35,7 @@ def test_snappy_without_the_xerial_magic_is_one_raw_block() -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 6, 2**31 - 1])
 def test_a_snappy_block_that_does_not_fit_is_corrupt(size: int) -> None:
-    """Block lengths are believed only within the payload."""
+    """Block lengths must be within the payload."""
     header = compress(Codec.SNAPPY, b"")
     with pytest.raises(CorruptBatch, match="does not fit"):
         decompress(Codec.SNAPPY, header + struct.pack(">i", size) + b"short", LIMIT)
@@ -50,7 +50,7 @@ def test_a_snappy_block_that_lies_about_its_size_is_corrupt() -> None:
 
 
 def test_the_bound_counts_blocks_only_up_to_the_limit() -> None:
-    """A stream of many blocks is not walked to its end, and a damaged one is not believed."""
+    """A stream of many blocks is not read to its end, and a damaged one has no bound."""
     blocks = compress(Codec.SNAPPY, bytes(100_000))
     assert snappy.bound(blocks, 1_000_000) == 100_000
     assert snappy.bound(blocks, 40_000) == 65_536
