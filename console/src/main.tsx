@@ -7,6 +7,7 @@ import "./style/pages.css";
 import "./style/log.css";
 import "./style/groups.css";
 import "./style/service.css";
+import "./style/ingest.css";
 import { Shell } from "./shell";
 import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";

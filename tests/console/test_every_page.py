@@ -30,8 +30,13 @@ PAGES = [
     f"topics/{LONG}/log",
     f"topics/{LONG}/log?axis=bytes&offset=0",
     "topics/empty/log",
+    f"topics/{LONG}/ingest",
     "groups",
     "groups/dashboards%2Fof-everybody",
+    "service",
+    "service/keys",
+    "service/settings?q=tail",
+    "service/limits",
     "topics/absent",
     "nowhere/at/all",
 ]

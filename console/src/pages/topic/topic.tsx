@@ -4,6 +4,7 @@ import { get, type Schemas } from "../../api/client";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
 import { href, route } from "../../ui/router";
+import { Ingest } from "../ingest/ingest";
 import { Log } from "../log/log";
 import { Messages } from "../messages/messages";
 import { Produce } from "../produce/produce";
@@ -28,6 +29,7 @@ const TABS: Tab[] = [
   { part: "log", name: "Log", view: Log },
   { part: "configuration", name: "Configuration", view: Configuration },
   { part: "produce", name: "Produce", view: Produce },
+  { part: "ingest", name: "Ingest", view: Ingest },
 ];
 
 export function Topic(): JSX.Element {

@@ -1,0 +1,62 @@
+"""The page of the service: settings and their source, directories, keys, and who may see them."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.browser import Console
+from tests.support.credentials import create_key
+
+pytestmark = pytest.mark.needs("chromium", "console")
+
+
+def test_settings_are_found_with_their_source(console: Console) -> None:
+    """What is not the default comes first; a search looks into names and descriptions."""
+    console.open("service/settings")
+    lines = console.page.get_by_role("list", name="settings").get_by_role("listitem")
+    lines.first.wait_for()
+    everything = lines.count()
+    console.page.get_by_label("Only what is not the default").check()
+    console.page.get_by_label("Search settings").fill("data directory")
+    assert lines.count() < everything
+    assert "command line" in lines.first.inner_text()
+    assert "set=1" in console.page.url
+
+
+def test_directories_show_their_room(console: Console, client: httpx.Client) -> None:
+    """What the logs take, and what is free on the disk."""
+    client.put("/v1/topics/events", json={"partitions": 3}).raise_for_status()
+    console.open("service")
+    console.text("of logs in 3 partitions").wait_for()
+    assert console.page.locator(".meter").get_attribute("aria-label")
+    console.text("Search for damage").wait_for()
+
+
+def test_limits_read_in_their_unit(console: Console) -> None:
+    """A number of bytes says how many MiB it is."""
+    console.open("service/limits")
+    console.page.get_by_label("Search limits").fill("max_request_bytes")
+    console.text("16 MiB").wait_for()
+
+
+def test_keys_are_listed_for_administrators_alone(console: Console, tmp_path: Path) -> None:
+    """Names and scopes; a key that only reads sees neither them nor the settings."""
+    console.open("service/keys")
+    console.text("There are no API keys").wait_for()
+    data = tmp_path / "data"
+    ops = create_key(data, "ops", "admin:*", "read:*")
+    reader = create_key(data, "reader", "read:*")
+    dialog = console.page.get_by_role("dialog")
+    dialog.wait_for()  # the first key shuts the service
+    for key in (ops, reader):
+        console.page.get_by_label("Key or token").fill(key)
+        console.button("Use it").click()
+        dialog.wait_for(state="hidden")
+        if key == ops:
+            console.text("admin:*").wait_for()
+            assert key not in console.page.content()
+            console.button("API key in use").click()
+    console.text("key:reader").wait_for()
+    assert console.page.get_by_role("link", name="Settings").count() == 0
+    console.errors[:] = [one for one in console.errors if "40" not in one]
