@@ -23,7 +23,7 @@ NOT_COMPARED: Final = bytes(FINGERPRINT_BYTES)
 
 _VERSION: Final = 1
 _PACKED: Final = Struct(f">B{DIGEST_BYTES}s{FINGERPRINT_BYTES}sQIH")
-_CHARACTERS: Final = _PACKED.size * 4 // 3
+STATE_CHARACTERS: Final = _PACKED.size * 4 // 3
 
 assert _PACKED.size % 3 == 0, "base64 needs no padding"
 
@@ -48,7 +48,7 @@ class State(NamedTuple):
     @classmethod
     def unpack(cls, content: bytes | None) -> Self | None:
         """Return the state in a header; None if it is not one of this version."""
-        if content is None or len(content) != _CHARACTERS:
+        if content is None or len(content) != STATE_CHARACTERS:
             return None
         try:
             version, *fields = _PACKED.unpack(urlsafe_b64decode(content))
