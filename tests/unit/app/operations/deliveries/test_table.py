@@ -1,6 +1,7 @@
 """The packed table of deliveries against a list."""
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -80,3 +81,19 @@ def test_an_empty_table_holds_little() -> None:
         made.remove_oldest()
     assert made.size_bytes < 24 * 1024
     assert DeliveryTable().size_bytes < 16 * 1024
+
+
+@pytest.mark.parametrize("count", [50_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_million_ids_need_less_than_64_mib(count: int) -> None:
+    """As Python counts its memory; what the table says of itself agrees."""
+    chance = random.Random(1)
+    tracemalloc.start()
+    try:
+        made = DeliveryTable()
+        for number in range(count):
+            made.add(entry(number, chance.randbytes(16)).pack())
+        traced_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert traced_bytes / count < 64 * 2**20 / 1_000_000
+    assert abs(made.size_bytes - traced_bytes) < traced_bytes / 20
