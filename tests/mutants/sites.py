@@ -161,7 +161,8 @@ def _kinds(
     if isinstance(statement, ast.With):
         for item in statement.items:
             text = ast.unparse(item.context_expr)
-            if text.rpartition(".")[2] in locks:
+            owner, _, name = text.rpartition(".")
+            if name in locks and not owner.endswith("health"):  # its guards are not locks
                 yield Kind.UNLOCKED, text
 
 
