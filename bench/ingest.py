@@ -6,10 +6,13 @@ stays.
 
 from __future__ import annotations
 
+import hmac
 import random
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.client.connection import topic_path
 from bench.figures import Figure
@@ -22,41 +25,64 @@ _JSON: Final = "application/json"
 _NDJSON: Final = "application/x-ndjson"
 _VALUE_BYTES: Final = 300
 _LINES: Final = 10_000
+_SIGNED_BODIES: Final = 5_000
 _ROUNDS: Final = 5  # in turn, so that a busy moment hits both
 _MAX_BATCH_BYTES: Final = 8 << 20  # so that 10,000 lines in the envelope are one batch
 _MAX_RATIO: Final = 1.15
+_MAX_SIGNED_RATIO: Final = 1.5
 
 
 def ingest(bench: Bench) -> list[Figure]:
     """One body of 300 bytes a request at 64 connections, and 10,000 lines a request at 4."""
     bench.create_topic("ingested", partitions=1, max_message_bytes=str(_MAX_BATCH_BYTES))
+    bench.create_topic("signed", partitions=1)
     records, taken = topic_path("ingested", 0, "records"), f"{topic_path('ingested')}/ingest"
     value = json_of(random.Random(4), _VALUE_BYTES)
     lines = [json_of(random.Random(seed), _VALUE_BYTES // 2) for seed in range(_LINES)]
+    one = post(records, _JSON, b'{"records":[{"value":%b}]}' % value)
+    enveloped = post(records, _NDJSON, _enveloped(lines))
     return [
         _beside(
             "a body of 300 bytes ingested, 64 connections",
-            [
-                (
-                    bench.load([post(records, _JSON, b'{"records":[{"value":%b}]}' % value)], 64),
-                    bench.load([post(taken, _JSON, value)], 64),
-                )
-                for _ in range(_ROUNDS)
-            ],
+            _in_turn(bench, [one], [post(taken, _JSON, value)], 64),
             _MAX_RATIO,
         ),
         _beside(
+            "bodies of 300 bytes signed with HMAC-SHA256, 64 connections",
+            _in_turn(bench, [one], _signed(bench), 64),
+            _MAX_SIGNED_RATIO,
+        ),
+        _beside(
             "10,000 lines of NDJSON ingested, 4 connections",
-            [
-                (
-                    bench.load([post(records, _NDJSON, _enveloped(lines))], 4),
-                    bench.load([post(taken, _NDJSON, b"\n".join(lines))], 4),
-                )
-                for _ in range(_ROUNDS)
-            ],
+            _in_turn(bench, [enveloped], [post(taken, _NDJSON, b"\n".join(lines))], 4),
             1.0,
         ),
     ]
+
+
+def _in_turn(
+    bench: Bench, append: list[bytes], ingested: list[bytes], connections: int
+) -> list[tuple[Loaded, Loaded]]:
+    return [
+        (bench.load(append, connections), bench.load(ingested, connections)) for _ in range(_ROUNDS)
+    ]
+
+
+def _signed(bench: Bench) -> list[bytes]:
+    """Return requests with different bodies, and signatures that a topic verifies.
+
+    They are more than the heads that the service remembers: those of real senders are all new.
+    """
+    secret = random.Random(5).randbytes(32).hex()
+    profile = {"signature": {"scheme": "hmac", "header": "X-Signature", "secrets": [secret]}}
+    path = topic_path("signed")
+    bench.ask("PUT", f"{path}/ingest-profile", _JSON, msgspec.json.encode(profile))
+    signed = []
+    for seed in range(_SIGNED_BODIES):
+        value = json_of(random.Random(seed), _VALUE_BYTES)
+        mac = hmac.new(secret.encode(), value, "sha256").hexdigest()
+        signed.append(post(f"{path}/ingest", _JSON, value, {"X-Signature": mac}))
+    return signed
 
 
 def json_of(chance: random.Random, size_bytes: int) -> bytes:

@@ -88,8 +88,10 @@ class Lane:
         peer = peer_of(connection.scope)
         caller: Principal | None = None
         try:
-            authority = service.senders if asked.operation == INGEST else service.security
-            caller = authority.authorize(asked.operation, partition.topic, headers, peer)
+            if asked.operation == INGEST:
+                caller = service.senders.enter(asked.topic, fields, peer=peer)
+            if caller is None:
+                caller = service.security.authorize(asked.operation, asked.topic, headers, peer)
             holder = holder_of(caller, connection.scope)  # type: ignore[arg-type]  # a TypedDict
             return partition, Exchange(service, fields, caller=caller, holder=holder)
         except Exception as error:  # noqa: BLE001  # every error has a problem document

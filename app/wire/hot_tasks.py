@@ -88,9 +88,12 @@ class HotTasks:
     def _authorize(self, asked: HotOperation, scope: Scope) -> Principal:
         """Return the principal; it is logged and charged even if the request is refused."""
         security, headers, peer = self._service.security, scope["headers"], peer_of(scope)
-        authority = self._service.senders if asked.operation == INGEST else security
+        caller = None
         try:
-            caller = authority.authorize(asked.operation, asked.topic, headers, peer)
+            if asked.operation == INGEST:
+                caller = self._service.senders.enter(asked.topic, dict(headers), peer=peer)
+            if caller is None:
+                caller = security.authorize(asked.operation, asked.topic, headers, peer)
         except Exception as error:
             if (refused := security.refused(error, asked.operation, headers, peer)) is not None:
                 scope[CALLER_KEY] = refused

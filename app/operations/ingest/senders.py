@@ -15,7 +15,7 @@ from app.http.problems import Unauthenticated
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.tokens import IngestTokens
 from app.security.authority import Security
-from app.security.presented import CHALLENGE, CREDENTIAL_HEADERS, Headers
+from app.security.presented import CHALLENGE, CREDENTIAL_HEADERS
 from app.security.principal import UNVERIFIED, Principal
 from app.security.rules import APPEND
 from app.settings import Settings
@@ -103,18 +103,6 @@ class Senders:
                     signature.check(head, self._clock.now_ms())
                 return Unverified(topic, self._known(topic))
         return caller
-
-    def authorize(
-        self, operation: str, topic: str, headers: Headers, peer: str | None = None
-    ) -> Principal:
-        """Return the sender of a request without a token whose head has arrived, admitted.
-
-        Raises what `enter` and `Security.authorize` raise.
-        """
-        caller = None
-        if self._profiles.of(topic).signature is not None:
-            caller = self.enter(topic, dict(headers), peer=peer)
-        return caller or self._security.authorize(operation, topic, headers, peer)
 
     def can_verify_now(self, topic: str, body_bytes: int) -> bool:
         """Whether `verify` does not block the event loop, and nothing but an append can follow."""
