@@ -75,6 +75,34 @@ class MovePartition(Model):
     """Path of a data directory, exactly as `listDirectories` returns it."""
 
 
+class Move(ResponseModel):
+    """One move of a partition between data directories."""
+
+    topic: TopicShown
+    partition: PartitionNumber
+    source: str
+    """Data directory that the partition is moved from."""
+    target: str
+    """Data directory that it is moved to."""
+    state: Literal["waiting", "copying", "done", "failed"]
+    """`waiting` for the moves requested before."""
+    first_offset: Int64
+    """First offset that is copied; -1 before copying has begun."""
+    copied_offset: Int64
+    """End of what has been copied, exclusive."""
+    end_offset: Int64
+    """End of the log, exclusive; it rises while records are appended."""
+    problem: str | None
+    """Why the move failed; null unless `state` is `failed`. The partition stays where it was."""
+
+
+class MoveList(ResponseModel):
+    """The moves of partitions since the start; the oldest finished ones are forgotten."""
+
+    moves: list[Move]
+    """Moves, the newest first."""
+
+
 class MoveReport(Marks):
     """Where a partition is stored, and the state of its last move; a restart forgets the move."""
 

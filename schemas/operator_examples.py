@@ -183,6 +183,21 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             }
         ],
     },
+    "MoveList": {
+        "moves": [
+            {
+                "topic": "flights",
+                "partition": 0,
+                "source": "/var/lib/tidelog/disk-1",
+                "target": "/var/lib/tidelog/disk-2",
+                "state": "copying",
+                "first_offset": 0,
+                "copied_offset": 1200,
+                "end_offset": 3000,
+                "problem": None,
+            }
+        ]
+    },
     "MoveReport": {
         "log_start_offset": 0,
         "high_watermark": 3,

@@ -36,6 +36,26 @@ async def list_directories(service: Service) -> Answer:
     return json_answer(to_json({"directories": shown}))
 
 
+async def list_moves(service: Service) -> Answer:
+    """Return the moves of partitions since the start, the newest first."""
+    store = local_store(service.store)
+    shown = [
+        {
+            "topic": report.log.topic,
+            "partition": report.log.partition,
+            "source": str(report.source),
+            "target": str(report.target),
+            "state": report.state.value,
+            "first_offset": report.first_offset,
+            "copied_offset": report.copied_offset,
+            "end_offset": report.end_offset,
+            "problem": None if report.problem is None else store.shown(report.problem),
+        }
+        for report in reversed(await store.topics.moves())
+    ]
+    return json_answer(to_json({"moves": shown}))
+
+
 def get_scrub_report(service: Service) -> Answer:
     """Return the report of the last complete scrub."""
     store = local_store(service.store)

@@ -102,6 +102,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "compactLog": ADMIN,
     "getCompaction": SEE,
     "listDirectories": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "listMoves": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
     "getScrubReport": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
     "movePartition": ADMIN,
     "getMove": SEE,

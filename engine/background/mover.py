@@ -121,6 +121,11 @@ class PartitionMover:
         """Return the report of the partition's last move; None if it was not moved."""
         return self._reports.get(log)
 
+    def reports(self) -> list[MoveReport]:
+        """Return the reports of all moves that are remembered, the newest last."""
+        with self._lock:
+            return list(self._reports.values())
+
     def stop(self) -> None:
         """Start no more moves, and wait for the one under way, which `LogManager.interrupt` ends.
 

@@ -95,6 +95,9 @@ async def test_a_partition_is_moved_to_a_listed_directory(api: Api, disk: Gate) 
     end_moves(api, disk)
     after = (await api.client.get(MOVE)).json()
     assert (after["state"], after["directory"], after["copied_offset"]) == ("done", B, 3)
+    (move,) = (await api.client.get("/v1/moves")).json()["moves"]
+    assert (move["topic"], move["source"], move["target"]) == ("events", A, B)
+    assert (move["state"], move["copied_offset"], move["problem"]) == ("done", 3, None)
     await api.append(4)
     assert await values(api) == [1, 2, 3, 4]
 
@@ -121,6 +124,8 @@ async def test_a_move_that_failed_says_why_without_the_path(api: Api, disk: Gate
     end_moves(api, disk)
     report = (await api.client.get(MOVE)).json()
     assert (report["state"], report["directory"]) == ("failed", A)
+    (move,) = (await api.client.get("/v1/moves")).json()["moves"]
+    assert move["problem"] == report["problem"]
     assert report["problem"].startswith("a data directory is offline until restart: ")
     assert "'x-0/index'" in report["problem"]
 

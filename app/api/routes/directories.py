@@ -16,7 +16,7 @@ from app.api.routes.shared import (
 from app.http.answers import AnswerResponse
 from app.operations import directories as operations
 from app.operations.request_content import parse_model
-from schemas.directories import DataDirectoryList, MovePartition, MoveReport, ScrubReport
+from schemas.directories import DataDirectoryList, MoveList, MovePartition, MoveReport, ScrubReport
 
 router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED])
 
@@ -32,6 +32,16 @@ router = APIRouter(prefix="/v1", tags=["maintenance"], dependencies=[IDENTIFIED]
 async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
     """List the data directories, their partitions and free space."""
     return AnswerResponse(await operations.list_directories(exchange.service))
+
+
+@router.get(
+    "/moves",
+    operation_id="listMoves",
+    responses={**answers(200, MoveList, "The newest first"), **problems()},
+)
+async def list_moves(exchange: ExchangeDep) -> AnswerResponse:
+    """List the moves of partitions between data directories since the start."""
+    return AnswerResponse(await operations.list_moves(exchange.service))
 
 
 @router.get(

@@ -13,6 +13,7 @@ from app.store.local.commits import Commits
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
 from app.store.port import Topics
+from engine.background.mover import MoveReport
 from engine.background.scrubber import ScrubReport
 from engine.clock import Clock
 from engine.fs.port import FileSystem, Space
@@ -124,6 +125,10 @@ class LocalTopics(Topics):
             ]
 
         return await self._workers.administer(look)
+
+    async def moves(self) -> list[MoveReport]:
+        """Return the moves of partitions that are remembered, the newest last."""
+        return await self._workers.administer(self._runtime.mover.reports)
 
     def _space(self, directory: Path) -> Space | None:
         try:

@@ -84,6 +84,7 @@ OPERATIONS = {
     "listDirectories",
     "getScrubReport",
     "movePartition",
+    "listMoves",
     "getMove",
     "allocateProducer",
     "listProducers",
