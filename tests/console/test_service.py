@@ -4,9 +4,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
-from tests.support.browser import Console
+from tests.support.browser import Console, browsing
 from tests.support.credentials import create_key
+from tests.support.server import serving
 
 pytestmark = pytest.mark.needs("chromium", "console")
 
@@ -31,6 +33,27 @@ def test_directories_show_their_room(console: Console, client: httpx.Client) -> 
     console.text("of logs in 3 partitions").wait_for()
     assert console.page.locator(".meter").get_attribute("aria-label")
     console.text("Search for damage").wait_for()
+
+
+def test_moves_between_directories_are_listed(browser: Browser, tmp_path: Path) -> None:
+    """From where to where, and how far; with one directory there is nothing to move to."""
+    more = (tmp_path / "second",)
+    with (
+        serving(tmp_path / "data", more_data_directories=more) as served,
+        browsing(browser, served.url) as console,
+        httpx.Client(base_url=served.url) as client,
+    ):
+        client.put("/v1/topics/events", json={}).raise_for_status()
+        console.open("service")
+        console.text("None since the start.").wait_for()
+        path = "/v1/topics/events/partitions/0/move"
+        listed = client.get("/v1/directories").json()["directories"]
+        (target,) = (one["path"] for one in listed if one["partitions"] == 0)
+        client.post(path, json={"directory": target}).raise_for_status()
+        console.page.reload()
+        row = console.page.get_by_role("region", name="Moves of partitions").locator("tbody tr")
+        row.wait_for()
+        assert "events 0" in row.inner_text()
 
 
 def test_limits_read_in_their_unit(console: Console) -> None:

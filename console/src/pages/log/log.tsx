@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { count, duration } from "../../ui/format";
+import { bytes, count, duration } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Choices, Empty, Failure, Figure, Time } from "../../ui/parts";
 import { route, setQuery } from "../../ui/router";
@@ -101,7 +101,7 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
             <Choices label="Span" value={query.get("span") ?? "0"} choices={SPANS.filter((one) => Number(one.value) < length)} onChange={(value) => setQuery({ span: value === "0" ? undefined : value })} />
           )}
           <span class="quiet log-key">
-            {axis === "time" ? "width: time · height: bytes · darker: written faster" : "width: bytes · darker: written faster"} {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
+            {axis === "time" ? "width: time · height: bytes · stronger colour: written faster" : "width: bytes · stronger colour: written faster"} {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
           </span>
         </div>
         <Picture
@@ -152,7 +152,7 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
   const size = facts.pieces.reduce((sum, piece) => sum + piece.bytes, 0);
   const oldest = holder(facts, facts.logStart);
   const records = facts.logEnd - facts.logStart;
-  const retention = topic.config["retention.ms"]?.value ?? "-1";
+  const isDeleted = topic.config["cleanup.policy"]?.value.includes("delete") ?? true;
   return (
     <dl class="figures">
       <Figure name="Offsets" note={`${count(facts.logStart)} – ${count(facts.logEnd)}`}>
@@ -161,13 +161,21 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
       <Figure name="Size" note={`in ${count(facts.pieces.length)} ${facts.pieces.length === 1 ? "segment" : "segments"}`}>
         <Bytes of={size} />
       </Figure>
-      <Figure name="Oldest record" note={`retention ${duration(BigInt(retention))}`}>
+      <Figure name="Oldest record" note={isDeleted ? retentionWords(topic.config) : "the newest of each key stays"}>
         {records > 0n && oldest && oldest.from >= 0 ? <Time ms={oldest.from} relative /> : "–"}
       </Figure>
       <Figure name="Leader epoch">{facts.leaderEpoch}</Figure>
-      <Figure name="Recovery point" note={facts.recoveryPoint === facts.logEnd ? "all synced" : `${count(facts.logEnd - facts.recoveryPoint)} checked after a crash`}>
+      <Figure name="Recovery point" note={facts.recoveryPoint === facts.logEnd ? "all synced" : `${count(facts.logEnd - facts.recoveryPoint)} to check after a crash`}>
         {count(facts.recoveryPoint)}
       </Figure>
     </dl>
   );
+}
+
+/** How long, and how much of it, a log is kept. */
+export function retentionWords(config: Schemas["Topic"]["config"]): string {
+  const ms = BigInt(config["retention.ms"]?.value ?? -1);
+  const size = BigInt(config["retention.bytes"]?.value ?? -1);
+  const limits = [...(ms >= 0n ? [duration(ms)] : []), ...(size >= 0n ? [bytes(size)] : [])];
+  return limits.length ? `kept ${limits.join(", at most ")}` : "kept forever";
 }

@@ -2,7 +2,7 @@
 import type { ComponentType, JSX } from "preact";
 import { get, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { bytes, count } from "../../ui/format";
+import { bytes, count, percent } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Command, Empty, Failure, Figure, Meter, Time } from "../../ui/parts";
 import { href, route } from "../../ui/router";
@@ -73,13 +73,18 @@ function About({ info, caller }: { info: Schemas["ServiceInfo"]; caller: Schemas
 function Directories(): JSX.Element {
   const loaded = useLoad(
     "directories",
-    async (signal) => ({ list: (await get("/v1/directories", { signal })).directories, scrub: await get("/v1/scrub", { signal }) }),
+    async (signal) => ({
+      list: (await get("/v1/directories", { signal })).directories,
+      moves: (await get("/v1/moves", { signal })).moves,
+      scrub: await get("/v1/scrub", { signal }),
+    }),
     EVERY_MS,
   );
   return (
     <>
       <Failure problem={loaded.error?.code === "unreachable" ? undefined : loaded.error} onRetry={loaded.again} />
       <div class="grid">{loaded.data?.list.map((one) => <Directory key={one.path} directory={one} />)}</div>
+      {loaded.data && loaded.data.list.length > 1 && <Moves moves={loaded.data.moves} />}
       {loaded.data && <Scrub report={loaded.data.scrub} />}
     </>
   );
@@ -111,6 +116,59 @@ function Directory({ directory }: { directory: Schemas["DataDirectory"] }): JSX.
       )}
     </section>
   );
+}
+
+function Moves({ moves }: { moves: Schemas["Move"][] }): JSX.Element {
+  return (
+    <section class="after" aria-label="Moves">
+      <h2>Moves of partitions</h2>
+      {moves.length === 0 && (
+        <p class="quiet">
+          None since the start. <code>tidelog move TOPIC PARTITION DIRECTORY</code> moves one; appends and reads go on meanwhile.
+        </p>
+      )}
+      {moves.length > 0 && (
+        <div class="scroll" role="region" aria-label="Moves of partitions" tabIndex={0}>
+          <table>
+            <thead>
+              <tr>
+                <th>Partition</th>
+                <th>From</th>
+                <th>To</th>
+                <th>State</th>
+                <th class="number">Copied</th>
+              </tr>
+            </thead>
+            <tbody>
+              {moves.map((move) => (
+                <tr key={`${move.topic}/${move.partition}`}>
+                  <td>
+                    <a href={href(["topics", move.topic, "log"], { partition: String(move.partition) })}>
+                      {move.topic} {move.partition}
+                    </a>
+                  </td>
+                  <td>
+                    <code>{move.source}</code>
+                  </td>
+                  <td>
+                    <code>{move.target}</code>
+                  </td>
+                  <td class={move.state === "failed" ? "bad" : ""}>
+                    {move.state} {move.problem}
+                  </td>
+                  <td class="number">{BigInt(move.first_offset) < 0n ? "–" : progress(move)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function progress({ first_offset: first, copied_offset: copied, end_offset: end }: Schemas["Move"]): string {
+  return percent(BigInt(copied) - BigInt(first), BigInt(end) - BigInt(first));
 }
 
 function Scrub({ report }: { report: Schemas["ScrubReport"] }): JSX.Element {
