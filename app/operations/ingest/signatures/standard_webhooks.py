@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Mapping
-from typing import Final
-
-from cryptography.exceptions import InvalidSignature as WrongSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from typing import TYPE_CHECKING, Final
 
 from app.operations.ingest.signatures.signature import MAX_SIGNATURES, Claim, HmacSignature
 from engine.types import Buffer
 from schemas.ingest import PutIngestSignature, standard_webhooks_key
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _ID: Final = "webhook-id"
 _TIME: Final = "webhook-timestamp"
@@ -38,9 +38,7 @@ class StandardWebhooks(HmacSignature):
         keys = [standard_webhooks_key(secret) for secret in document.secrets or ()]
         symmetric = [key for is_public_key, key in keys if not is_public_key]
         super().__init__(document, symmetric, encoding="base64")
-        self._public_keys = [
-            Ed25519PublicKey.from_public_bytes(key) for is_public_key, key in keys if is_public_key
-        ]
+        self._public_keys = [_public_key(key) for is_public_key, key in keys if is_public_key]
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         versioned = self._value(head, self.name).split(b" ")
@@ -81,7 +79,19 @@ def _canonical_base64(text: bytes) -> bytes:
     return decoded if b2a_base64(decoded, newline=False) == text else b""
 
 
+def _public_key(key: bytes) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # slow to load
+        Ed25519PublicKey,
+    )
+
+    return Ed25519PublicKey.from_public_bytes(key)
+
+
 def _is_of_key(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
+    from cryptography.exceptions import (  # noqa: PLC0415  # loaded with the key
+        InvalidSignature as WrongSignature,
+    )
+
     try:
         key.verify(signature, signed)
     except WrongSignature:
