@@ -34,11 +34,11 @@ from app.http.problems import (
     MethodNotAllowed,
     RouteNotFound,
     ServiceError,
-    kind_of,
 )
 from app.operations.read.wait import ClientGone
 from app.operations.service import Service
 from app.settings import Settings
+from app.telemetry.refusals import count_problem
 from engine.errors import EngineError
 
 ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
@@ -107,7 +107,7 @@ def _ignore() -> None:
 
 async def _explain(request: Request, error: Exception) -> Response:
     service: Service = request.app.state.service
-    service.telemetry.explained(kind_of(error).code)
+    count_problem(service.telemetry, error, request.scope["path"])
     return AnswerResponse(explained(error, request.scope))
 
 

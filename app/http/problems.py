@@ -133,10 +133,13 @@ class Unauthenticated(ServiceError):
     """No credentials, or none that are known."""
 
 
+SignatureFault = Literal["missing", "malformed", "clock", "mismatch"]
+
+
 class InvalidSignature(Unauthenticated):
     """The signature of a sender is missing or wrong."""
 
-    reason: Literal["missing", "malformed", "clock", "mismatch"] = "mismatch"
+    reason: SignatureFault = "mismatch"
 
 
 class Forbidden(ServiceError):

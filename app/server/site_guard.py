@@ -10,10 +10,11 @@ from time import perf_counter
 from app.api.explanations import explained
 from app.http.answers import App, Receive, Scope, Send, send_answer
 from app.http.ingest_urls import hide_token
-from app.http.problems import CrossSiteRequest, MisdirectedRequest, kind_of
+from app.http.problems import CrossSiteRequest, MisdirectedRequest
 from app.http.request_checks import trace_of
 from app.operations.service import Service
 from app.security.sites import PROBES
+from app.telemetry.refusals import count_problem
 
 
 class SiteGuard:
@@ -44,7 +45,7 @@ class SiteGuard:
         trace = trace_of(dict(scope["headers"]))
         answer = explained(error, scope)
         service = self._service
-        service.telemetry.explained(kind_of(error).code)
+        count_problem(service.telemetry, error, scope["path"])
         await send_answer(send, answer, trace)
         seconds = perf_counter() - started
         service.journal.answered(

@@ -61,6 +61,7 @@ class Telemetry:
         self._requests: Counter[tuple[str, int]] = Counter()
         self._durations: defaultdict[str, Histogram] = defaultdict(Histogram)
         self._problems: Counter[str] = Counter()
+        self._ingest_refusals: Counter[str] = Counter()
         self._tail_ends: Counter[str] = Counter()
         self._topics: Counter[tuple[str, str]] = Counter()
         self._events: Counter[str] = Counter()
@@ -98,6 +99,10 @@ class Telemetry:
     def explained(self, code: str) -> None:
         """Count one problem document by its code."""
         self._problems[code] += 1
+
+    def ingest_refused(self, reason: str) -> None:
+        """Count one request to an ingest URL by why it was refused."""
+        self._ingest_refusals[reason] += 1
 
     def tail_ended(self, reason: str) -> None:
         """Count one tail by why it ended."""
@@ -214,6 +219,12 @@ class Telemetry:
         for code, count in list(self._problems.items()):
             problems.add_metric([code], count)
         yield problems
+        ingest_refusals = CounterMetricFamily(
+            "tidelog_ingest_refused", "Refused requests to ingest URLs", labels=["reason"]
+        )
+        for reason, count in list(self._ingest_refusals.items()):
+            ingest_refusals.add_metric([reason], count)
+        yield ingest_refusals
         tail_ends = CounterMetricFamily(
             "tidelog_tail_ends", "Tails that ended, by the reason", labels=["reason"]
         )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.http.answers import Answer, Headers, Scope
-from app.http.problems import kind_of, problem_answer
+from app.http.problems import problem_answer
 from app.http.request_checks import TRACE, trace_of
 from app.operations.exchange import Exchange, holder_of
 from app.operations.read.content_coding import coded
@@ -26,6 +26,7 @@ from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.store.port import Partition
+from app.telemetry.refusals import count_problem
 from app.wire.hot_operations import INGEST, HotOperation, HotOperations
 from engine.errors import EngineError
 from engine.types import Buffer
@@ -172,7 +173,7 @@ class HotRequest(ABC):
 
     def _problem(self, error: Exception) -> Answer:
         """Return the problem document of an error, and count it."""
-        self._lane.service.telemetry.explained(kind_of(error).code)
+        count_problem(self._lane.service.telemetry, error, self._scope["path"])
         trace = trace_of(self._exchange.head)
         return problem_answer(error, path=self._scope["path"], trace=trace)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from app.codecs.calls import IngestCall
 from app.http.answers import Answer, Message, Receive, Scope, Send, send_answer
-from app.http.problems import kind_of, problem_answer
+from app.http.problems import problem_answer
 from app.http.request_checks import trace_of
 from app.operations.append.append_partition import append_batches, append_records
 from app.operations.exchange import Exchange, holder_of
@@ -28,6 +28,7 @@ from app.security.audit import CALLER_KEY
 from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.store.port import Partition
+from app.telemetry.refusals import count_problem
 from app.wire.hot_operations import INGEST, HotOperation
 
 OPERATION: Final = "tidelog.operation"
@@ -64,7 +65,7 @@ class HotTasks:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
                 answer = problem_answer(error, path=scope["path"], trace=trace)
-                service.telemetry.explained(kind_of(error).code)
+                count_problem(service.telemetry, error, scope["path"])
             if isinstance(answer, TailSession):
                 assert exchange is not None, "a tail was opened with it"
                 status = answer.status

@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from binascii import b2a_base64, hexlify
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple
 
-from app.http.problems import InvalidSignature
+from app.http.problems import InvalidSignature, SignatureFault
 from app.security.presented import CHALLENGE
 from engine.types import Buffer
 from schemas.ingest import PutIngestSignature, Scheme, SignatureEncoding
@@ -23,7 +23,6 @@ MAX_SIGNATURES: Final = 8
 """Signatures that are compared in one request; a sender sends one for each of its active keys."""
 
 _MAX_TIMESTAMP_DIGITS: Final = 12
-Reason: TypeAlias = Literal["missing", "malformed", "clock", "mismatch"]
 _ALL_HEADERS: Final[Mapping[bytes, str]] = {
     b"x-hub-signature-256": "github",
     b"stripe-signature": "stripe",
@@ -129,7 +128,7 @@ class Signature(ABC):
             )
 
     @staticmethod
-    def _refusal(reason: Reason, name: str, detail: str) -> InvalidSignature:
+    def _refusal(reason: SignatureFault, name: str, detail: str) -> InvalidSignature:
         headers = {"www-authenticate": CHALLENGE}
         refusal = InvalidSignature(detail, header=name, headers=headers)
         refusal.reason = reason
