@@ -16,6 +16,7 @@ import msgspec
 
 from app.http.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
 from app.http.disk_paths import without_paths
+from app.http.ingest_urls import advice_of
 from engine import errors as engine_errors
 from engine.errors import (
     EngineError,
@@ -382,6 +383,7 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     """
     kind = kind_of(error)
     members = problem_members(error)
+    members["detail"] = f"{members['detail']}{advice_of(members, path)}"
     members["instance"] = path
     members["trace_id"] = trace_id_of(trace) or secrets.token_hex(16)
     if kind.status >= 500 and kind.status != 503:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -220,3 +221,46 @@ async def test_repeated_headers_are_one_and_repeated_attributes_none(
         answer = await client.post(INGEST, content=b"x", headers=headers)
     assert answer.status_code == status, answer.text
     assert status == 200 or repeated[0] in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (JSON, b'{"action":"opened"}'),
+        (JSON, b"[1,2]"),
+        (JSON, b'{"records":[{"action":"opened"}]}'),
+        ({"content-type": "application/x-ndjson"}, b'{"action":"opened"}\n'),
+        ({"content-type": "text/plain"}, b"x"),
+        ({"content-type": "application/cloudevents+json"}, json.dumps(EVENT).encode()),
+        (FORM, b"a=1"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/partitions/0/records", "/records"])
+async def test_an_append_of_something_else_names_the_url_that_takes_it(
+    api: Api, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    """The first try of most people is a plain body; the problem says where to send it."""
+    answer = await api.client.post(f"/v1/topics/events{path}", content=body, headers=headers)
+    assert answer.status_code in {415, 422}
+    assert "; POST /v1/topics/events/ingest takes" in answer.json()["detail"]
+    mistaken = await api.client.post(
+        f"/v1/topics/events{path}", json={"records": [{"value": 1, "timestamp": "never"}]}
+    )
+    assert mistaken.status_code == 422
+    assert "ingest" not in mistaken.json()["detail"]
+
+
+@pytest.mark.parametrize("compression", ["producer", "lz4"])
+async def test_more_than_one_batch_of_lines_is_written_whole(api: Api, compression: str) -> None:
+    """A sender knows no `max.message.bytes`: batches are cut to it, and are one append (N6)."""
+    await api.create("small", max_message_bytes="4096", compression_type=compression)
+    lines = [f"line {number}" for number in range(1_000)]
+    path, headers = "/v1/topics/small/ingest?split=lines", {"content-type": "text/plain"}
+    for first in (0, 1_000):
+        answer = await api.client.post(path, content="\n".join(lines), headers=headers)
+        assert answer.json() == {"topic": "small", "partition": 0, "offset": first, "count": 1_000}
+    found = [value for _, value, _ in await stored(api, "small")]
+    assert found == lines * 2
+    large = await api.client.post(path, content="a\n" + token_hex(10_000), headers=headers)
+    assert (large.status_code, large.json()["limit"]) == (413, "max.message.bytes")
+    assert api.log("small").watermarks.log_end_offset == 2_000

@@ -7,7 +7,7 @@ values keep the bytes that were sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from app.codecs.json_parts import (
     elements_of,
@@ -20,6 +20,7 @@ from app.codecs.json_pointer import Pointer, pointer_of
 from app.http.answers import JSON, NDJSON, Body
 from app.http.problems import MAX_ERRORS_LISTED
 from app.operations.ingest import cloudevents
+from app.operations.ingest.batches import RECORD_BYTES, header_bytes
 from app.operations.ingest.profile import IngestProfile
 from app.operations.request_content import sent_type
 from engine.errors import InvalidRecord
@@ -45,6 +46,16 @@ class Plan(NamedTuple):
     """Finds the key of each record in its value, rather than in the head."""
     is_event: bool = False
     """Whether each value is a CloudEvent in JSON, whose attributes become headers."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a body is one record."""
+        return self.cut not in _SPLITTING
+
+    @property
+    def record_bytes(self) -> int:
+        """Most bytes of a record besides its key and its value, with a byte of value."""
+        return RECORD_BYTES + header_bytes(self.headers) + 1
 
     @property
     def has_own_keys(self) -> bool:
@@ -165,3 +176,6 @@ def _some(body: Body) -> Body:
     if not body:
         raise InvalidRecord("the body is empty: there is nothing to append")
     return body
+
+
+_SPLITTING: Final = frozenset({_elements, _json_lines, _text_lines})

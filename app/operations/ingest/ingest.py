@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
@@ -28,6 +28,7 @@ from app.operations.deliveries.idempotency_key import (
     run_to_end,
 )
 from app.operations.exchange import Exchange
+from app.operations.ingest.batches import parts_of
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
 from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
 from app.operations.ingest.handshakes import challenge_answer
@@ -210,6 +211,24 @@ class IngestAppend(RecordsAppend):
             self.claim.mark(records)
         self.records = records
 
+    def can_coalesce(self, body: Body) -> bool:
+        """Whether it is certain to be one batch."""
+        if self.plan.is_whole:
+            return True
+        most_records = len(body)
+        return most_records * self.plan.record_bytes <= self.partition.config.max_message_bytes
+
+    def batch(self, others: Sequence[Self] = ()) -> bytearray:
+        if others or len(self.records) == 1:
+            return super().batch(others)
+        return self._batches(self.partition, self.records)
+
+    def _batches(self, partition: Partition, records: NewRecords) -> bytearray:
+        """Return as many batches as the topic's limit asks for."""
+        parts = parts_of(records, partition.config.max_message_bytes)
+        batches = [build(partition, self.call, part) for part in parts]
+        return batches[0] if len(batches) == 1 else bytearray().join(batches)
+
     def _encoded(self, body: Body) -> Buffer:  # noqa: ARG002  # it is decoded
         batch = self.batch()
         self.records, self._parts = [], {}
@@ -268,7 +287,7 @@ class IngestAppend(RecordsAppend):
             if repeated is not None:
                 return _Written(partition, repeated)
             claim.mark(records)
-        make = partial(build, partition, self.call, records)
+        make = partial(self._batches, partition, records)
         appended = await partition.append(make, acks_all=True, checked=True, run=run)
         if claim is not None:
             claim.written(partition, appended)
