@@ -75,6 +75,7 @@ $(VENV)/service: deploy/locks/run.txt deploy/locks/build.txt pyproject.toml
 .PHONY: run
 run: service ## The service in the foreground (DATA_DIR=data HOST=127.0.0.1 PORT=8080)
 	@$(MAKE) --no-print-directory $(VENV)/console
+	@echo "The console: http://$(HOST):$(PORT)/console/"
 	$(BIN)/tidelog serve --data-dir $(DATA_DIR) --host $(HOST) --port $(PORT)
 
 .PHONY: bench
@@ -196,6 +197,10 @@ format: setup ## Format the code and mend what ruff can mend
 .PHONY: openapi
 openapi: setup ## Regenerate openapi/openapi.json
 	$(BIN)/tidelog openapi > openapi/openapi.json
+
+.PHONY: screenshots
+screenshots: setup ## Take the pictures of docs/console.md anew: each page, light and dark (Chromium)
+	@$(BIN)/python -m tests.console.screenshots
 
 .PHONY: conformance
 conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' markers

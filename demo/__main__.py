@@ -51,8 +51,10 @@ What to try next:
   .venv/bin/tidelog tail flights
   echo '{{"key": "me", "value": {{"n": 1}}}}' | .venv/bin/tidelog append flights
   curl -s 'localhost:8080/v1/topics/flights/partitions/0/records?offset=earliest&max_records=2'
-  http://localhost:8080/docs      every operation, to try in a browser
-  make bench                      how fast it is on this machine"""
+  http://localhost:8080/docs      every operation of the API
+  make bench                      how fast it is on this machine
+The flights in the console, while `tidelog serve` runs:
+  http://localhost:8080/console/topics/flights/messages"""
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class Story:
         weather = load_weather()
         with self._service() as service, Connection(service.url) as connection:
             self._say(f"the service listens on {service.url}, its log is {self._workspace.data}")
+            self._say(f"watch it in a browser: {service.url}/console/")
             for topic, partitions in _PARTITIONS.items():
                 self._create(connection, topic, partitions)
             self._append(connection, FLIGHTS_TOPIC, flights)

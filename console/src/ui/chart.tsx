@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { localTime } from "./format";
 import "uplot/dist/uPlot.min.css";
 
 export interface Line {
@@ -10,6 +11,7 @@ export interface Line {
 }
 
 const HEIGHT = 132;
+const LONGEST_SECONDS = 900;
 /** Lines of an axis of bytes: 1, 2, 4 … of each binary unit. */
 export const BINARY_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const COLOURS = ["--accent", "--second"];
@@ -88,7 +90,7 @@ function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<C
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
     padding: [8, 8, 0, 0],
     scales: {
-      x: { range: () => [Date.now() / 1000 - 900, Date.now() / 1000] },
+      x: { range: (_, first) => span(first) },
       y: { range: (_, __, top) => [0, Math.max(least, top * 1.1)] },
     },
     axes: [
@@ -115,7 +117,12 @@ function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<C
   };
 }
 
+/** From the first point to now: at least a minute, at most a quarter of an hour. */
+function span(first: number | null): [number, number] {
+  const now = Date.now() / 1000;
+  return [Math.max(now - LONGEST_SECONDS, Math.min(first ?? now, now - 60)), now];
+}
+
 function clock(seconds: number): string {
-  const time = new Date(seconds * 1000);
-  return `${String(time.getHours()).padStart(2, "0")}:${String(time.getMinutes()).padStart(2, "0")}`;
+  return localTime(seconds * 1000).slice(11, seconds % 60 ? 19 : 16);
 }

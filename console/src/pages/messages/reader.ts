@@ -12,6 +12,12 @@ export type Start =
 const FIRST_RECORDS = 100;
 const MOST_RECORDS = 5000;
 
+interface Part {
+  messages: Message[];
+  start: bigint;
+  end: bigint;
+}
+
 /** One partition between two offsets; knows what was read of it and what is left. */
 class Cursor {
   readonly #total: bigint;
@@ -19,6 +25,7 @@ class Cursor {
   /** Messages that were handed out. */
   taken = 0;
   #records = FIRST_RECORDS;
+  #ahead: Promise<Part> | undefined;
 
   constructor(
     readonly topic: string,
@@ -46,31 +53,45 @@ class Cursor {
 
   async fill(signal: AbortSignal): Promise<void> {
     while (!this.buffer.length && this.start < this.end) {
-      const window = BigInt(this.#records);
-      this.#records = Math.min(MOST_RECORDS, this.#records * 2);
-      if (!this.isBackward) {
-        const page = await this.#page(this.start, this.end, signal);
-        this.start = page.next;
-        this.buffer = page.messages.reverse(); // the next one is popped off the end
-        continue;
+      const ahead = this.#ahead?.catch(() => undefined); // stopped, or failed: ask again
+      this.#ahead = undefined;
+      const part = (await ahead) ?? (await this.#part(signal));
+      this.start = part.start;
+      this.end = part.end;
+      this.buffer = part.messages;
+      if (this.#records === MOST_RECORDS && this.start < this.end) {
+        this.#ahead = this.#part(signal); // the service works while the page filters
+        this.#ahead.catch(() => undefined);
       }
-      const from = this.end - window > this.start ? this.end - window : this.start;
-      for (let next = from; next < this.end; ) {
-        const page = await this.#page(next, this.end, signal);
-        this.buffer.push(...page.messages);
-        next = page.next;
-      }
-      this.end = from;
     }
   }
 
-  async #page(offset: bigint, end: bigint, signal: AbortSignal): Promise<{ messages: Message[]; next: bigint }> {
+  /** Read the next part; its messages are in reverse order, so that the next one is popped. */
+  async #part(signal: AbortSignal): Promise<Part> {
+    const window = this.#records;
+    this.#records = Math.min(MOST_RECORDS, window * 2);
+    const { start, end } = this;
+    if (!this.isBackward) {
+      const page = await this.#page(start, end, window, signal);
+      return { messages: page.messages.reverse(), start: page.next, end };
+    }
+    const from = end - BigInt(window) > start ? end - BigInt(window) : start;
+    const messages: Message[] = [];
+    for (let next = from; next < end; ) {
+      const page = await this.#page(next, end, window, signal);
+      messages.push(...page.messages);
+      next = page.next;
+    }
+    return { messages, start, end: from };
+  }
+
+  async #page(offset: bigint, end: bigint, records: number, signal: AbortSignal): Promise<{ messages: Message[]; next: bigint }> {
     const page = await get("/v1/topics/{topic}/partitions/{partition}/records", {
       path: { topic: this.topic, partition: this.partition },
       query: {
         offset: String(offset),
         end_offset: end,
-        max_records: this.#records,
+        max_records: records,
         encoding: "base64",
         offsets: "string",
         on_out_of_range: "earliest",

@@ -42,7 +42,7 @@ export function Overview(): JSX.Element {
         </Figure>
         {last && (
           <>
-            <Figure name="Partitions">{count(total(last.metrics, "tidelog_partitions"))}</Figure>
+            <Figure name="Partitions">{count(list.reduce((sum, one) => sum + one.partitions, 0))}</Figure>
             <Figure name="On disk">
               <Bytes of={total(last.metrics, "tidelog_topic_size_bytes")} />
             </Figure>
@@ -70,7 +70,7 @@ export function Overview(): JSX.Element {
       ) : (
         <Charts points={points} />
       )}
-      <Busiest />
+      <Busiest named={new Set(list.map((one) => one.topic))} />
     </>
   );
 }
@@ -89,12 +89,13 @@ function Charts({ points }: { points: Point[] }): JSX.Element {
 }
 
 /** The topics that take most bytes now, then those that hold most. */
-function Busiest(): JSX.Element | null {
+function Busiest({ named }: { named: Set<string> }): JSX.Element | null {
   const { last, topics } = history.value;
   if (!last) return null;
   const sizes = (last.metrics.get("tidelog_topic_size_bytes") ?? []).map(({ labels, value }) => ({ topic: labels["topic"] ?? "", size: value }));
+  const shown = sizes.filter(({ topic }) => named.has(topic)); // not the log of the groups' offsets
   const bytesIn = (topic: string): number => topics.get(topic)?.bytes ?? 0;
-  const first = sizes.sort((a, b) => bytesIn(b.topic) - bytesIn(a.topic) || b.size - a.size).slice(0, 8);
+  const first = shown.sort((a, b) => bytesIn(b.topic) - bytesIn(a.topic) || b.size - a.size).slice(0, 8);
   if (!first.length) return null;
   const largest = Math.max(...first.map((one) => one.size));
   return (

@@ -32,6 +32,9 @@ const TABS: Tab[] = [
   { part: "ingest", name: "Ingest", view: Ingest },
 ];
 
+/** On a narrow screen the tabs scroll: the current one is in sight. */
+const show = (tab: HTMLElement | null): void => tab?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 export function Topic(): JSX.Element {
   const [, name = "", part = "messages"] = route.value.parts;
   const loaded = useLoad(name, (signal) => get("/v1/topics/{topic}", { path: { topic: name }, signal }));
@@ -50,7 +53,7 @@ export function Topic(): JSX.Element {
       </div>
       <nav class="tabs" aria-label="Topic">
         {TABS.map((one) => (
-          <a key={one.part} href={href(["topics", name, one.part])} aria-current={one === tab ? "page" : undefined}>
+          <a key={one.part} ref={one === tab ? show : null} href={href(["topics", name, one.part])} aria-current={one === tab ? "page" : undefined}>
             {one.name}
           </a>
         ))}
