@@ -39,7 +39,7 @@ $(VENV)/installed: $(VENV)/locked pyproject.toml
 	@touch $@
 
 # One attempt for each change: without a registry at hand the service runs without the console. `make console` tries again.
-CONSOLE_SOURCES := $(shell find console -type f -not -path '*/node_modules/*' -not -name schema.d.ts) openapi/openapi.json
+CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -not -name schema.d.ts -print) openapi/openapi.json
 BUILD_CONSOLE := PYTHON=$(BIN)/python sh scripts/build_console.sh
 
 $(VENV)/console: $(CONSOLE_SOURCES) scripts/build_console.sh deploy/console/node.txt
@@ -199,7 +199,7 @@ openapi: setup ## Regenerate openapi/openapi.json
 	$(BIN)/tidelog openapi > openapi/openapi.json
 
 .PHONY: screenshots
-screenshots: setup ## Take the pictures of docs/console.md anew: each page, light and dark (Chromium)
+screenshots: setup ## Take the pictures of docs/console.md again: each page, light and dark (Chromium)
 	@$(BIN)/python -m tests.console.screenshots
 
 .PHONY: conformance

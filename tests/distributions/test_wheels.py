@@ -18,6 +18,7 @@ from tests.support.process import PATIENCE_S
 from tests.support.raw import until
 
 ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "app" / "api" / "console" / "static"
 SPARK_PROJECT = ROOT / "distributions" / "pyspark-tidelog"
 
 READING = """
@@ -49,6 +50,15 @@ def test_each_wheel_holds_its_own_packages(wheels: dict[str, Path]) -> None:
     """`app`, `engine` and `schemas` would meet a user's own packages in a Spark environment."""
     assert top_level(wheels["tidelog"]) == {"app", "engine", "schemas"}
     assert top_level(wheels["pyspark_tidelog"]) == {"pyspark_tidelog"}
+
+
+@pytest.mark.needs("console")
+def test_the_wheel_holds_the_console(wheels: dict[str, Path]) -> None:
+    """Every file of the build, in each coding, and none of its sources."""
+    built = {path.relative_to(ROOT).as_posix() for path in STATIC.rglob("*") if path.is_file()}
+    names = set(zipfile.ZipFile(wheels["tidelog"]).namelist())
+    assert built == {name for name in names if "static/" in name}
+    assert not [name for name in names if name.endswith((".ts", ".tsx"))]
 
 
 def test_both_have_one_version() -> None:
