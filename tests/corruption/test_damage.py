@@ -117,7 +117,7 @@ def test_an_index_of_another_segment_never_misleads_a_reader(suffix: str) -> Non
     ensure_all_served(filled, filled.reopen())
 
 
-def test_an_index_mended_under_a_reader_stays_mended(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_rebuilt_under_a_reader_stays_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
     """The first look-up that an entry misleads rebuilds the index; a restart finds it right."""
     filled = fill()
     path = segment_file(0, ".index")
@@ -272,7 +272,7 @@ def test_a_log_start_beyond_a_clean_log_does_not_wipe_it() -> None:
 
 
 @EVERY_DAMAGE
-def test_a_damaged_partition_metadata_is_written_anew(damage: Damage) -> None:
+def test_a_damaged_partition_metadata_is_written_again(damage: Damage) -> None:
     """The topics file knows the id as well."""
     filled = fill()
     path = PARTITION / names.PARTITION_METADATA

@@ -81,7 +81,7 @@ def test_an_offset_is_found_whatever_the_offset_index_says(
             assert found[offset] == filled.values[offset]
 
 
-def test_damage_that_an_index_leads_to_is_told_from_a_wrong_index() -> None:
+def test_damage_at_an_index_entry_is_distinguished_from_a_wrong_index() -> None:
     """The scan shows that the index is correct and the batch damaged; later batches are served."""
     filled = fill()
     relative, position = OFFSET_ENTRY.unpack_from(
@@ -271,7 +271,7 @@ def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCapture
     assert fetched.first_offset == 60
 
 
-def test_a_reader_that_comes_late_finds_the_index_mended(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_later_reader_finds_the_index_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
     """Of two that met the same wrong entry only the first rebuilds."""
     filled = fill()
     change_entry(filled, segment_file(30, ".index"), OFFSET_ENTRY, 0, 2, 7)

@@ -85,7 +85,7 @@ def test_no_bit_of_an_offset_makes_it_the_place_of_a_record() -> None:
 
 
 @pytest.mark.parametrize("is_index_there", [True, False])
-def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: bool) -> None:
+def test_a_compacted_segment_that_lost_every_byte_is_reported(*, is_index_there: bool) -> None:
     """Offsets may be missing there, yet an index has entries for something; if it is there."""
     world = image(was_clean=True).restored()
     (path, *_) = [one for one in image(was_clean=True).files if one.match(f"{COMPACTED}/*.log")]
@@ -98,7 +98,7 @@ def test_a_compacted_segment_that_lost_every_byte_is_told(*, is_index_there: boo
 
 
 @pytest.mark.parametrize("is_index_sound", [True, False])
-def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) -> None:
+def test_a_compacted_segment_that_lost_its_end_is_reported(*, is_index_sound: bool) -> None:
     """Offsets may be missing, yet the offset index points past the end of the log file.
 
     Found by `make damage`, seed 8008252.
@@ -116,7 +116,7 @@ def test_a_compacted_segment_that_lost_its_end_is_told(*, is_index_sound: bool) 
     assert damage == (told if is_index_sound else None)
 
 
-def test_only_what_nobody_can_know_need_not_be_told() -> None:
+def test_only_undetectable_losses_may_be_unreported() -> None:
     """A lost end must be reported.
 
     Foreign files that fit, or another log start, cannot be detected.

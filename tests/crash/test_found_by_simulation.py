@@ -40,9 +40,7 @@ TRANSACTIONAL = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True
     ("error", "told"),
     [(errno.ENOSPC, StorageFull), (errno.EMFILE, Overloaded), (errno.EIO, StorageOffline)],
 )
-def test_an_index_that_cannot_be_opened_is_told_to_who_appends(
-    error: int, told: type[Exception]
-) -> None:
+def test_an_index_that_cannot_be_opened_fails_the_append(error: int, told: type[Exception]) -> None:
     """The first append after a roll opens indexes; a failure there must be an engine error.
 
     It was a bare OSError, which took no directory offline.
@@ -85,7 +83,7 @@ def test_nothing_undecided_is_shown_if_the_disk_fails_while_it_is_looked_for(nth
     assert read_values(log, isolation=FetchIsolation.TXN_COMMITTED) == []
 
 
-def test_what_a_failed_sync_left_in_the_page_cache_is_not_believed() -> None:
+def test_pages_that_a_failed_sync_left_in_the_cache_are_not_served() -> None:
     """A process that starts after a failed sync only shows what is on the disk.
 
     The kernel keeps pages that it could not write and marks them clean. A start found them, showed
@@ -134,7 +132,7 @@ def test_too_many_open_files_undo_a_topic_that_is_being_made(nth: int, error: in
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_failure_behind_the_rename_of_the_topics_file_is_undone(error: int) -> None:
+def test_a_failure_after_the_rename_of_the_topics_file_is_undone(error: int) -> None:
     """The file has the topic already: it is written again without it."""
     world = World()
     manager = world.open_manager()
@@ -227,7 +225,7 @@ def test_a_log_that_starts_inside_a_segment_can_be_moved() -> None:
     assert [record.offset for record in read_records(log)] == [4, 5, 6, 7, 8]
 
 
-def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
+def test_a_log_that_ends_after_its_last_batch_can_be_moved() -> None:
     """A truncation into a batch removes it whole; the copy also ends at the truncation offset.
 
     The move looked for those offsets for ever, under the lock of the log.
@@ -254,7 +252,7 @@ def test_a_log_that_ends_behind_its_last_batch_can_be_moved() -> None:
 @pytest.mark.parametrize(
     ("error", "told"), [(errno.EIO, StorageOffline), (errno.EMFILE, Overloaded)]
 )
-def test_a_read_that_fails_amid_a_look_up_by_time_is_told(
+def test_a_read_that_fails_during_a_look_up_by_time_is_an_engine_error(
     what: str, error: int, told: type[Exception]
 ) -> None:
     """It is an engine error, as for every other read; it was a bare OSError."""

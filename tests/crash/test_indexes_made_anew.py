@@ -68,7 +68,7 @@ def ensure_nothing_aborted_is_served(filled: Filled) -> None:
         (names.TXN_INDEX_SUFFIX, repair),
     ],
 )
-def test_indexes_made_anew_are_believed_once_they_are_whole(
+def test_rebuilt_indexes_are_used_once_they_are_complete(
     suffix: str, work: Callable[[Filled], None]
 ) -> None:
     """Whichever step is the last, the next start finishes the rebuild or starts it again."""
@@ -85,7 +85,7 @@ def test_indexes_made_anew_are_believed_once_they_are_whole(
         ensure_nothing_aborted_is_served(filled)
 
 
-def test_what_an_interrupted_start_left_is_made_anew() -> None:
+def test_the_indexes_of_an_interrupted_start_are_rebuilt() -> None:
     """The unfinished time index is not used."""
     filled = fill()
     path = PARTITION / names.time_index_name(30)

@@ -103,9 +103,7 @@ class Lives:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
-def test_killed_again_and_again_it_has_told_nobody_anything_untrue(
-    tmp_path: Path, seed: int
-) -> None:
+def test_every_response_of_a_repeatedly_killed_service_is_true(tmp_path: Path, seed: int) -> None:
     """Every acknowledged record is present once and in order, and one log explains all reads."""
     lives = Lives(tmp_path, seed, CYCLES)
     for partition in (SHARED, CONTENDED):

@@ -170,7 +170,7 @@ def test_a_log_that_starts_behind_its_last_batch_keeps_its_end_when_it_is_moved(
 
 @NO_SPACE
 @pytest.mark.parametrize("name", [*CHECKPOINTS, names.TOPICS_FILE])
-def test_a_topic_that_is_made_anew_has_nothing_of_the_one_before(name: str, error: int) -> None:
+def test_a_recreated_topic_has_nothing_of_the_earlier_one(name: str, error: int) -> None:
     """Acknowledged records stay, even if the old lines could not be removed from the checkpoints.
 
     The deletion was refused midway, the topic recreated under its name, and the next start dropped

@@ -58,7 +58,7 @@ def test_both_checkers_agree(judge: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [20261201, 20261202])
-def test_one_log_explains_what_a_killed_service_told(
+def test_one_log_explains_the_responses_of_a_killed_service(
     judge: Path, tmp_path: Path, seed: int
 ) -> None:
     """All appends with all readers at once, and with all that were refused for a wrong log end.

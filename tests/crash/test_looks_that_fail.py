@@ -38,7 +38,7 @@ def test_aborted_records_are_not_shown_if_their_index_cannot_be_looked_for() -> 
         log.reader.read(0, max_bytes=1, isolation=COMMITTED)
 
 
-def test_a_topic_is_not_made_where_nobody_can_look() -> None:
+def test_a_topic_is_not_created_in_an_unreadable_directory() -> None:
     """Its directory may exist and hold data; a bare OSError was raised."""
     world = World()
     manager = world.open_manager()

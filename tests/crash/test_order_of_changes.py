@@ -102,7 +102,7 @@ def test_a_split_is_durable_step_by_step() -> None:
     assert steps[begin : begin + 6] == [".cleaned", "sync", "source", "sync", ".swap", "sync"]
 
 
-def test_indexes_are_made_anew_with_that_of_times_first_and_last() -> None:
+def test_a_rebuild_removes_the_time_index_first_and_names_it_last() -> None:
     """It is durably gone before the others go, and comes back once all are durable.
 
     A start that finds it believes the index of transactions, whole or not.

@@ -296,7 +296,7 @@ async def test_lines_have_other_names(api: Api, media_type: str) -> None:
         assert answer.headers["content-type"] == "application/x-ndjson"
 
 
-async def test_a_record_that_is_expired_is_told_with_the_way_out(api: Api) -> None:
+async def test_an_expired_record_is_refused_with_advice(api: Api) -> None:
     """On a default topic: 422 with retention.ms, and nothing is written (A16)."""
     await api.create("fresh")
     body = {"records": [{"value": 1, "timestamp": 1_788_000_000}]}

@@ -51,7 +51,7 @@ async def test_records_without_a_key_stay_together(spread: Api) -> None:
     assert sorted(seen) == [0, 1, 2]
 
 
-async def test_each_record_is_told_its_offset(spread: Api) -> None:
+async def test_each_record_gets_its_offset(spread: Api) -> None:
     """Outcomes are in input order and agree with what is stored; for large bodies too."""
     body = b"".join(b'{"key":"k%d","value":%d}\n' % (n % 50, n) for n in range(2_000))
     padded = body + b" " * 200_000

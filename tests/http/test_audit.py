@@ -22,7 +22,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
     return [tuple(line[member] for member in MEMBERS) for line in lines]
 
 
-async def test_administrative_actions_are_told(
+async def test_administrative_actions_are_audited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Caller, action, object and outcome; refused attempts too, and nothing else."""
@@ -52,7 +52,7 @@ async def test_administrative_actions_are_told(
     ]
 
 
-async def test_whoever_is_refused_is_audited(
+async def test_refused_callers_are_audited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Failed logins and missing scopes, in both ways in, with the caller if known."""
@@ -110,7 +110,7 @@ async def test_changes_of_group_offsets_are_audited(
     ]
 
 
-async def test_without_credentials_the_action_is_told_all_the_same(
+async def test_without_credentials_actions_are_audited_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An open service logs what was done, and from where."""
@@ -121,7 +121,7 @@ async def test_without_credentials_the_action_is_told_all_the_same(
     assert vars(caplog.records[-1])["client"] == "127.0.0.1"
 
 
-async def test_a_forwarded_address_is_not_believed(
+async def test_a_forwarded_address_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any client could send that header."""

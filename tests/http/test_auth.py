@@ -162,7 +162,7 @@ async def test_a_scope_allows_its_actions_on_its_topics(guarded: Api) -> None:
         await client.aclose()
 
 
-async def test_a_refusal_does_not_tell_whether_the_topic_is_there(guarded: Api) -> None:
+async def test_a_refusal_does_not_reveal_whether_the_topic_exists(guarded: Api) -> None:
     """A hidden topic is forbidden, whether it exists or not (Z3)."""
     async with await as_key(guarded, "other", "read:other") as client:
         for path in ("/v1/topics/events", "/v1/topics/nowhere", OFFSETS.replace("events", "no")):
@@ -293,7 +293,7 @@ async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
     await service.close()
 
 
-async def test_before_the_keys_are_read_nobody_is_let_in(tmp_path: Path) -> None:
+async def test_before_the_keys_are_read_all_callers_are_refused(tmp_path: Path) -> None:
     """The probes respond, everything else is 503: the service is never open while it starts."""
     service = Service(Settings(data_directory=tmp_path))
     async with client_of(fast(service)) as client:

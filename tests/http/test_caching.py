@@ -195,7 +195,7 @@ async def test_a_part_of_immutable_records_can_be_asked_for(api: Api, accept: st
 
 
 @pytest.mark.parametrize("visibility", ["private", "public"])
-async def test_who_may_keep_answers_is_a_setting(tmp_path: Path, visibility: Any) -> None:
+async def test_cache_visibility_is_a_setting(tmp_path: Path, visibility: Any) -> None:
     """`cache_visibility` is in every response that may be cached, and in no other (R11)."""
     async with running(tmp_path, cache_visibility=visibility) as api:
         await api.create()

@@ -116,7 +116,7 @@ def test_a_page_may_append_over_a_connection_that_knows_the_path(tmp_path: Path)
             assert answer.headers["access-control-allow-origin"] == PAGE
 
 
-async def test_a_cache_is_told_that_pages_are_told_more() -> None:
+async def test_responses_without_an_origin_vary_by_origin_too() -> None:
     """Responses below ASGI without an origin vary by origin too, in one line (Z8)."""
     async with open_in_memory(cors_origins=(PAGE,)) as service:
         connection = Listener(service).connect()

@@ -110,7 +110,7 @@ async def test_one_failure_is_its_own(api: Api) -> None:
     assert {entry["outcome"] for entry in found} == {"failed"}
 
 
-async def test_damage_in_one_partition_is_told_there(
+async def test_damage_in_one_partition_fails_that_partition(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damage found while rendering only fails its partition."""
@@ -292,7 +292,7 @@ async def test_a_topic_deleted_while_its_reader_waits_is_told(api: Api) -> None:
     assert found[-1]["problem"]["code"] == "topic_not_found"
 
 
-async def test_a_long_poll_on_a_deleted_topic_is_told_as_well(api: Api) -> None:
+async def test_a_long_poll_on_a_deleted_topic_fails_too(api: Api) -> None:
     """ReadRecords that waits fails as the next request would."""
     waiting = asyncio.create_task(api.client.get(f"{path(0)}/records?max_wait_ms=60000"))
     await quiet(api)
@@ -408,7 +408,7 @@ async def test_many_partitions_are_looked_at_on_a_worker(api: Api) -> None:
     assert [len(entry["records"]) for entry in found] == [0, 0, 0, 1] * 5
 
 
-async def test_who_may_not_read_a_topic_is_told_for_that_topic(tmp_path: Path) -> None:
+async def test_a_forbidden_topic_fails_its_partition_only(tmp_path: Path) -> None:
     """A key for one topic reads that one; for others it does not even learn whether they exist."""
     root = bearer(create_key(tmp_path, "root", "admin:*", "append:*", "read:*"))
     reader = bearer(create_key(tmp_path, "reader", "read:open"))

@@ -227,7 +227,7 @@ async def test_a_probe_may_use_any_name(tmp_path: Path, path: str) -> None:
         assert reply.status == 200
 
 
-async def test_a_probe_is_told_no_names(tmp_path: Path) -> None:
+async def test_a_probe_returns_no_names(tmp_path: Path) -> None:
     """The cause of a failure needs the scope of /metrics.
 
     It is hidden from a foreign host and without a key.

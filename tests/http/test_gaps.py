@@ -183,7 +183,7 @@ async def test_every_split_of_a_plan_can_be_read_to_its_end(gappy: Gappy, isolat
         assert found == gappy.offsets[isolation]
 
 
-async def test_a_long_poll_whose_end_lies_in_a_gap_does_not_wait(gappy: Gappy) -> None:
+async def test_a_long_poll_whose_end_is_in_a_gap_does_not_wait(gappy: Gappy) -> None:
     """More data cannot bring it anything."""
     query = {"offset": 4, "end_offset": 10, "max_wait_ms": 60_000}
     answer = await gappy.api.client.get(RECORDS, params=query)

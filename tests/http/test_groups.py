@@ -342,7 +342,7 @@ async def test_a_deleted_topic_takes_its_cursors_along(api: Api) -> None:
     assert refusal(await api.client.get(CURSOR)) == (404, "group_offset_not_found")
 
 
-async def test_cursors_that_a_crash_left_behind_go_before_the_name_is_used_again(
+async def test_cursors_that_a_crash_left_are_deleted_before_the_name_is_reused(
     api: Api,
 ) -> None:
     """A new topic never has the cursors of an earlier topic of that name."""

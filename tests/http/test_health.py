@@ -20,7 +20,7 @@ async def test_a_ready_service_says_so(api: Api) -> None:
     assert (await api.client.get("/readyz")).json() == {"status": "ready"}
 
 
-async def test_limits_are_told_by_name(api: Api) -> None:
+async def test_limits_are_listed_by_name(api: Api) -> None:
     """The limit named in a 413 or 503 is in the list with its value."""
     limits = (await api.client.get("/v1/limits")).json()["limits"]
     assert limits["max_request_bytes"] == api.service.settings.max_request_bytes
@@ -77,7 +77,7 @@ async def test_a_draining_service_answers_503(api: Api) -> None:
     assert (await api.client.get("/readyz")).json() == {"status": "draining"}
 
 
-async def test_a_failed_disk_is_told(api: Api) -> None:
+async def test_a_failed_disk_is_reported_by_readyz(api: Api) -> None:
     """Offline for writes: not ready with the cause, appends 503, reads continue (H3)."""
     await api.append(1)
     health = api.local.manager.health

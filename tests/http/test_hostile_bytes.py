@@ -260,7 +260,7 @@ def test_empty_lines_keep_no_connection_open(served: Served) -> None:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_an_append_is_answered_before_what_is_wrong_behind_it(served: Served, lane: str) -> None:
+def test_an_append_is_answered_before_the_garbage_after_it(served: Served, lane: str) -> None:
     """An error after an append must not be mistaken for its response: it was written."""
     with writing(served, 1):
         reply = tell(served.url, head_of(lane) + LENGTH + BODY + b"GARBAGE\r\n\r\n")
@@ -268,7 +268,7 @@ def test_an_append_is_answered_before_what_is_wrong_behind_it(served: Served, la
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_broken_body_behind_an_append_is_answered_in_its_turn(served: Served, lane: str) -> None:
+def test_a_broken_body_after_an_append_is_answered_in_order(served: Served, lane: str) -> None:
     """Of two pipelined appends the second, with wrong chunks, is refused and never executed."""
     with writing(served, 1):
         good = head_of(lane) + LENGTH + BODY

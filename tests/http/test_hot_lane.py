@@ -130,7 +130,7 @@ async def test_the_last_request_of_a_connection_is_answered_and_it_ends(
     assert connection.wire.is_closing()
 
 
-async def test_a_server_that_stops_answers_who_waits(service: Service) -> None:
+async def test_a_stopping_server_answers_waiting_requests(service: Service) -> None:
     """A running append gets its response when the server stops, then the connection is closed."""
     connection = await connected(service)
     hold_the_disk(service)

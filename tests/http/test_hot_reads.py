@@ -158,7 +158,7 @@ async def test_a_poll_ends_empty_at_its_time(service: Service) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", LOOK], ids=["alone", "pipelined"])
-async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> None:
+async def test_a_disconnect_ends_a_poll(service: Service, behind: bytes) -> None:
     """Nothing is held for a client that disconnected, even with more requests after its poll."""
     connection = (await knowing(service)).connect()
     connection.send(POLL + behind)
@@ -170,7 +170,7 @@ async def test_who_hangs_up_waits_no_more(service: Service, behind: bytes) -> No
     assert connection.wire.writes == []
 
 
-def test_who_hangs_up_is_seen_to_leave_with_a_request_behind(tmp_path: Path) -> None:
+def test_a_disconnect_ends_a_poll_even_with_a_request_after_it(tmp_path: Path) -> None:
     """A poll of a minute ends with its client, although another request waits after it (R9)."""
     with serving(tmp_path) as served:
         assert httpx.put(f"{served.url}/v1/topics/events", json={}).status_code == 201
@@ -182,7 +182,7 @@ def test_who_hangs_up_is_seen_to_leave_with_a_request_behind(tmp_path: Path) -> 
             until(lambda: admission.waiting_readers == 0)
 
 
-async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
+async def test_a_stopping_service_answers_waiting_polls(service: Service) -> None:
     """A poll gets what is there with `Connection: close`, and the connection is closed."""
     connection = (await knowing(service)).connect()
     connection.send(POLL)
@@ -194,7 +194,7 @@ async def test_a_service_that_stops_answers_who_waits(service: Service) -> None:
     assert connection.wire.is_closing()
 
 
-async def test_a_poll_is_told_that_its_topic_went(service: Service) -> None:
+async def test_a_poll_on_a_deleted_topic_gets_the_error(service: Service) -> None:
     """A poll at the end of a log that is deleted gets the problem document."""
     listener = await knowing(service)
     poll, other = listener.connect(), listener.connect()

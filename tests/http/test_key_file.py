@@ -18,7 +18,7 @@ def code_of(answer: httpx.Response) -> object:
     return answer.json()["code"]
 
 
-async def test_a_damaged_file_of_keys_lets_nobody_in(tmp_path: Path) -> None:
+async def test_a_damaged_file_of_keys_refuses_all_callers(tmp_path: Path) -> None:
     """A key may have been revoked in it. The file as it was lets its keys in again (Z4)."""
     key = bearer(create_key(tmp_path, "root", *ADMIN))
     path = tmp_path / "tidelog-api-keys.json"
@@ -47,7 +47,7 @@ async def test_a_damaged_file_of_keys_closes_an_open_service(tmp_path: Path) -> 
         assert code_of(await api.client.get(OFFSETS)) == "unauthenticated"
 
 
-async def test_a_file_of_keys_that_cannot_be_opened_lets_nobody_in_for_long(
+async def test_keys_in_an_unreadable_file_expire_after_a_timeout(
     tmp_path: Path,
 ) -> None:
     """Its keys are valid for `api_keys_read_timeout_ms` more; one of them may be revoked."""

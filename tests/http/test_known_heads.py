@@ -176,7 +176,7 @@ async def test_lines_that_parsers_read_differently_are_no_known_head(
     assert values_of(service) == []
 
 
-async def test_a_body_nobody_wants_is_no_request(service: Service) -> None:
+async def test_the_body_of_a_refused_request_is_not_parsed_as_a_request(service: Service) -> None:
     """What follows a refused head is its body, even if it looks like an append."""
     connection = await learned(service)
     head = request("POST", f"{RECORDS}?acks=1", b"", {"content-type": "text/plain"})
@@ -260,7 +260,7 @@ async def test_one_timer_watches_an_idle_connection(service: Service) -> None:
     assert connection.wire.is_closing()
 
 
-async def test_who_waits_for_the_disk_is_not_idle(service: Service) -> None:
+async def test_a_connection_that_waits_for_the_disk_is_not_idle(service: Service) -> None:
     """The idle timeout of a connection starts again with the response."""
     connection = await learned(service)
     protocol = connection.protocol

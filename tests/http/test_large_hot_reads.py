@@ -57,7 +57,7 @@ async def test_a_large_answer_goes_out_as_fast_as_it_is_taken(
     assert is_idle(service)
 
 
-async def test_a_client_that_leaves_amid_a_large_answer_ends_it(
+async def test_a_disconnect_ends_a_large_response(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest of the response is dropped, and its memory freed."""

@@ -46,7 +46,7 @@ async def test_a_topic_made_again_shows_its_own_figures(api: Api) -> None:
     assert 'tidelog_log_end_offset{partition="0",topic="events"} 1.0' in await lines_of(api)
 
 
-async def test_bytes_that_no_reader_sees_yet_are_told(tmp_path: Path) -> None:
+async def test_bytes_above_the_high_watermark_are_counted(tmp_path: Path) -> None:
     """Appended, unflushed bytes count; a flush sets them to zero."""
     async with running(tmp_path, commit_interval_ms=3_600_000) as api:
         await api.create()

@@ -57,7 +57,7 @@ async def values(api: Api) -> list[object]:
     return [record["value"] for record in records]
 
 
-async def test_directories_are_listed_with_what_lies_there(api: Api) -> None:
+async def test_directories_are_listed_with_their_partitions(api: Api) -> None:
     """The preferred one first; an offline one has its reason."""
     api.local.manager.directories[1].fail(OSError(5, "Input/output error", f"{B}/x-0/index"))
     listed = (await api.client.get("/v1/directories")).json()["directories"]

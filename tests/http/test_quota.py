@@ -107,7 +107,7 @@ async def test_without_credentials_all_clients_share_a_quota(tmp_path: Path) -> 
             refused(await client.get("/v1/topics"), 1, "quota_requests_per_second")
 
 
-async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_refused_request_holds_nothing(tmp_path: Path) -> None:
     """It holds nothing, and its operation is not executed."""
     async with running(tmp_path, clock=ManualClock(), quota_requests_per_second=1) as api:
         await api.create()
@@ -118,7 +118,7 @@ async def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
         assert (admission.requests, admission.body_bytes, admission.answer_bytes) == (0, 0, 0)
 
 
-async def test_the_limits_tell_the_quotas(tmp_path: Path) -> None:
+async def test_the_limits_list_the_quotas(tmp_path: Path) -> None:
     """A client can look up its quotas."""
     async with running(tmp_path, quota_requests_per_second=7) as api:
         limits = (await api.client.get("/v1/limits")).json()["limits"]

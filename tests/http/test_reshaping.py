@@ -80,7 +80,7 @@ async def test_a_truncation_takes_no_record_below_its_offset(api: Api) -> None:
         assert cut.json()["log_end_offset"] == between
 
 
-async def test_a_log_whose_start_is_amid_a_batch_is_not_made_to_start_below(api: Api) -> None:
+async def test_a_log_that_starts_inside_a_batch_cannot_start_lower(api: Api) -> None:
     """The offsets in the error are those that are left: deleted offsets are not assigned again."""
     await api.append(1, 2, 3, 4)
     await api.client.post(f"{LOG}/delete-records", json={"before_offset": 2})
@@ -135,7 +135,7 @@ async def test_truncation_beyond_the_end_is_refused(api: Api) -> None:
     assert await tag_of(api) == tag
 
 
-async def test_who_waits_for_the_disk_is_answered_before_a_truncation(tmp_path: Path) -> None:
+async def test_waiting_appends_are_answered_before_a_truncation(tmp_path: Path) -> None:
     """An append that the truncation removes was on disk first, and its client gets success."""
     async with running(tmp_path, commit_interval_ms=600_000, commit_timeout_ms=2_000) as api:
         await api.create()

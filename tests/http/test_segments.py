@@ -145,7 +145,7 @@ async def test_what_is_no_single_range_gets_all(api: Api, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["bytes=99999999-", "bytes=-0", "bytes=99999999-999999999"])
-async def test_a_range_behind_the_end_is_416(api: Api, wanted: str) -> None:
+async def test_a_range_after_the_end_is_416(api: Api, wanted: str) -> None:
     """It has the true size, so that a client can ask again (D4)."""
     await fill(api)
     size = len((await api.client.get(FIRST)).content)
@@ -256,7 +256,7 @@ async def test_damage_is_never_downloaded(tmp_path: Path) -> None:
             assert answer.content in whole
 
 
-async def test_damage_behind_the_start_breaks_the_connection(tmp_path: Path) -> None:
+async def test_damage_after_the_start_of_a_range_closes_the_connection(tmp_path: Path) -> None:
     """The client gets the intact part and learns that it is incomplete (D7)."""
     async with running(tmp_path) as api:
         await api.create()

@@ -49,7 +49,7 @@ async def test_each_client_finds_its_records_where_it_was_told(service: Service,
     assert len(read_headers(log_of(service))) == 1 + 4
 
 
-async def test_only_whom_nobody_followed_may_go_on_under_its_own_condition(
+async def test_only_the_last_receipt_has_the_etag_of_the_log_end(
     service: Service,
 ) -> None:
     """Of those who shared a batch only the last has the ETag of the log end; the others get 412."""

@@ -35,7 +35,7 @@ def tailing(process: Process) -> socket.socket:
     return wire
 
 
-def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
+def test_a_stop_answers_waiting_requests_and_finishes_running_ones(tmp_path: Path) -> None:
     """On SIGTERM polls get a response, tails their last event, running appends are written.
 
     /readyz says `draining` to open connections, and the exit code is 0 (H4).
@@ -71,7 +71,7 @@ def test_a_stop_tells_who_waits_and_ends_what_was_begun(tmp_path: Path) -> None:
         assert [record["value"] for record in page["records"]] == [1, 1]
 
 
-def test_a_second_interrupt_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
     """A client that holds the process with half a body holds it until Ctrl-C comes again."""
     with serving_process(tmp_path) as process:
         httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()

@@ -162,7 +162,7 @@ async def test_parts_suit_the_topic(api: Api) -> None:
     assert (large.status_code, large.json()["limit"]) == (413, "max.message.bytes")
 
 
-async def test_a_part_of_too_many_records_is_told(tmp_path: Path) -> None:
+async def test_a_part_of_too_many_records_is_refused(tmp_path: Path) -> None:
     """If fewer records are allowed than fit into a part, the error names the limit."""
     async with running(tmp_path, max_records_per_request=10) as api:
         await api.create()
@@ -382,7 +382,7 @@ async def test_memory_does_not_grow_with_the_body(tmp_path: Path) -> None:
         assert peak_bytes < 16 * part_bytes
 
 
-async def test_a_disk_that_fails_is_told_with_what_is_safe(
+async def test_a_failing_disk_is_reported_with_the_committed_lines(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unconfirmed parts do not count as committed, and may be written or not."""

@@ -58,7 +58,7 @@ async def test_the_head_is_that_of_a_stream(api: Api) -> None:
         assert bytes(tail.body).startswith(b"retry: 1000\nevent: offsets\nid: 1\n")
 
 
-async def test_a_tail_resumes_behind_the_last_event(api: Api) -> None:
+async def test_a_tail_resumes_after_the_last_event(api: Api) -> None:
     """Last-Event-ID wins over the URL; however often it is cut, nothing is twice or lost (W2)."""
     last, seen = "", []
     for number in range(5):
@@ -250,7 +250,7 @@ async def test_one_tail_too_many_is_refused(tmp_path: Path) -> None:
             assert third.status == 200
 
 
-async def test_a_client_that_goes_leaves_nothing_behind(api: Api) -> None:
+async def test_a_disconnected_client_leaves_nothing(api: Api) -> None:
     """No waiter, no ticket, no task."""
     tasks = len(asyncio.all_tasks())
     for _ in range(3):
@@ -323,7 +323,7 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
         ("", {"accept": "text/html"}),
     ],
 )
-async def test_both_lanes_tell_the_same(
+async def test_both_ways_in_return_the_same(
     tmp_path: Path, query: str, headers: dict[str, str]
 ) -> None:
     """The head and every event are the same bytes, whichever lane a tail took."""

@@ -98,7 +98,7 @@ async def test_a_truncated_log_ends_its_tails(api: Api) -> None:
     assert (end.data["reason"], end.id) == ("log_replaced", "3")
 
 
-async def test_a_topic_made_anew_is_another_log(api: Api) -> None:
+async def test_a_recreated_topic_is_another_log(api: Api) -> None:
     """A client that received nothing meanwhile does not continue in the new one."""
     await api.append(0)
     async with tailing(api, stalls_after=1) as tail:

@@ -234,7 +234,7 @@ def test_a_renewed_certificate_counts_without_a_restart(
         assert open_before.get("/livez").status_code == 200
 
 
-def test_files_that_cannot_be_used_for_long_let_nobody_in(
+def test_unusable_tls_files_refuse_all_clients_after_a_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client CA may be withdrawn in a file that cannot be read.

@@ -73,7 +73,7 @@ def take(first: TurnLock, second: TurnLock) -> None:
         pass
 
 
-def test_a_deadlock_is_told() -> None:
+def test_a_deadlock_is_reported() -> None:
     """Two threads that lock two locks in opposite order are found, without a hang."""
     one, other = TurnLock(), TurnLock()
 

@@ -310,7 +310,7 @@ def opened(directory: Path, listener: Listener) -> Iterator[Runtime]:
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(180, marks=pytest.mark.long)])
-def test_nobody_is_in_anybodys_way(tmp_path: Path, seconds: float) -> None:
+def test_all_operations_at_once_do_not_disturb_each_other(tmp_path: Path, seconds: float) -> None:
     """No wrong byte, gap, deadlock or error for readers and writers, and a restart agrees."""
     listener = Listener()
     with opened(tmp_path, listener) as runtime:

@@ -67,7 +67,7 @@ def test_nothing_is_lost_whatever_happens(first: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(0, FRESH_PER_DAY, RUNS_PER_TEST))
-def test_nothing_is_lost_in_lives_nobody_has_seen(part: int) -> None:
+def test_nothing_is_lost_in_the_lives_of_the_day(part: int) -> None:
     """Each day has its own seeds; a failure names the one that replays it on any day."""
     first = FRESH_FROM + TODAY * FRESH_PER_DAY + part
     play(range(first, first + RUNS_PER_TEST))
@@ -99,7 +99,7 @@ class LyingDisk(ForgetfulDisk):
     file_type = LyingFile
 
 
-def test_a_disk_that_lies_is_found_out() -> None:
+def test_a_disk_with_a_sync_that_does_nothing_is_detected() -> None:
     """The simulator notices if a sync does nothing, and reports it with few steps."""
     failure = next(filter(None, (run(seed, LyingDisk) for seed in range(20))))
     assert len(failure.needed) < failure.steps / 2

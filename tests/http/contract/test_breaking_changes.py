@@ -102,7 +102,7 @@ def test_a_document_does_not_break_itself() -> None:
         ),
     ],
 )
-def test_a_change_that_breaks_clients_is_told(path: str, value: Any, told: str) -> None:
+def test_a_breaking_change_is_reported(path: str, value: Any, told: str) -> None:
     """Each kind of loss is found, with its place."""
     assert any(told in change for change in breaking_changes(CURRENT, changed(path, value)))
 
@@ -115,6 +115,6 @@ def test_a_change_that_breaks_clients_is_told(path: str, value: Any, told: str) 
         ("components|schemas|PutTopic|required", []),
     ],
 )
-def test_a_change_that_adds_breaks_nobody(path: str, value: Any) -> None:
+def test_a_change_that_only_adds_is_not_breaking(path: str, value: Any) -> None:
     """New paths, new members of responses and fewer requirements are allowed."""
     assert breaking_changes(CURRENT, changed(path, value)) == []

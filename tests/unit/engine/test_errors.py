@@ -22,7 +22,7 @@ def test_every_number_has_one_name() -> None:
     assert len({code.value for code in ErrorCode}) == len(ErrorCode.__members__)
 
 
-def test_leaves_are_the_classes_nobody_refines() -> None:
+def test_leaves_are_the_classes_without_subclasses() -> None:
     """A leaf has no children; a mapping of all leaves to statuses is complete."""
     leaves = set(leaf_errors(EngineError))
     assert SequenceGap in leaves

@@ -150,7 +150,7 @@ def test_a_sync_under_way_does_not_cover_what_comes_after_its_start(
 
 
 @kafka("UnifiedLogTest.testLogOffsetsListener")
-def test_logs_of_one_round_are_told_together(
+def test_logs_of_one_round_are_reported_together(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
     """One call for the whole round: the listener is called once, not once for each log."""
@@ -257,7 +257,7 @@ def test_an_append_that_a_stop_overtakes_is_not_acknowledged(
     assert (marks.high_watermark, marks.log_end_offset) == (0, 1)
 
 
-def test_a_failed_sync_fails_who_waits_and_is_not_tried_again(
+def test_a_failed_sync_fails_the_waiters_and_is_not_repeated(
     world: World, committer: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
     """The high watermark stays, the directory refuses writes, reads below it continue."""
@@ -340,7 +340,7 @@ class BrokenRecorder(NullRecorder):
         raise RuntimeError(f"cannot count {log} after {duration_ms} ms")
 
 
-def test_an_error_that_nobody_expected_is_a_failed_commit(
+def test_an_unexpected_error_is_a_failed_commit(
     listener: Listener, committer: Committer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bug in a commit fails its waiters with a storage error and is logged with its trace."""
@@ -399,7 +399,7 @@ def test_a_commit_that_finds_no_file_is_done_by_a_later_round(
     assert world.open_log().watermarks.high_watermark == 1
 
 
-def test_a_stop_that_finds_no_file_tells_who_waits(
+def test_a_stop_without_free_files_notifies_waiters(
     world: World, by_hand: Committer, listener: Listener, disk: SlowDisk
 ) -> None:
     """It ends, and no waiter takes an uncommitted append for committed."""

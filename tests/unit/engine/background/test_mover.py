@@ -86,7 +86,7 @@ def test_a_move_is_reported_from_its_beginning_to_its_end() -> None:
     assert len(read_values(manager.log(EVENTS))) == 6
 
 
-def test_progress_is_told_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the copy rises to the end of the log, which is reported too."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     disk, _, manager, _ = prepared()
@@ -153,7 +153,7 @@ def test_a_move_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
     assert "was not moved to /b" in caplog.text
 
 
-def test_what_is_made_anew_under_a_name_is_not_moved_for_it() -> None:
+def test_a_recreated_partition_is_not_moved_for_the_deleted_one() -> None:
     """A waiting move belongs to the deleted partition; the new one needs its own request."""
     ended = Ended()
     disk, _, manager, mover = prepared(recorder=ended)
@@ -198,7 +198,7 @@ class Broken(ManualScheduler):
         raise RuntimeError("no more tasks")
 
 
-def test_an_error_that_nobody_foresaw_is_reported_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_reported_too(caplog: pytest.LogCaptureFixture) -> None:
     """Callers that poll the report do not wait for ever."""
     disk = Gate()
     disk.opened.set()
@@ -215,7 +215,7 @@ def test_an_error_that_nobody_foresaw_is_reported_too(caplog: pytest.LogCaptureF
     assert (report.state, report.problem) == (MoveState.FAILED, "RuntimeError: no more tasks")
 
 
-def test_what_a_stop_interrupts_the_next_start_goes_on_with(
+def test_the_next_start_continues_interrupted_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The copy in progress and the waiting moves.

@@ -94,7 +94,7 @@ def test_what_is_not_committed_yet_is_left() -> None:
     assert report.checked_bytes == committed_bytes
 
 
-def test_each_damaged_batch_is_told_with_its_place() -> None:
+def test_each_damaged_batch_is_reported_with_its_place() -> None:
     """File, position and offset of all of them, in one pass, and readers elsewhere continue."""
     scene = Scene()
     segment = scene.log.reader.segments[1]
@@ -119,7 +119,7 @@ def test_each_damaged_batch_is_told_with_its_place() -> None:
     assert again.damaged_count == 0
 
 
-def test_behind_a_batch_without_an_end_the_next_segment_is_checked() -> None:
+def test_after_a_batch_without_an_end_the_next_segment_is_checked() -> None:
     """A damaged length hides what follows in its file, and nothing else."""
     scene = Scene()
     scene.flip(0, 8)

@@ -39,9 +39,7 @@ def test_what_is_written_is_read_and_survives_a_power_cut(disk: ForgetfulDisk) -
         {"version": 2},
     ],
 )
-def test_a_file_that_says_something_else_is_not_believed(
-    disk: ForgetfulDisk, wrong: dict[str, object]
-) -> None:
+def test_a_malformed_file_is_refused(disk: ForgetfulDisk, wrong: dict[str, object]) -> None:
     """If any part is malformed, the whole file is refused."""
     good = {"version": 1, "id": A, "set": SET, "generation": 3, "directories": {A: "/a"}}
     with disk.open(DIRECTORY / DIRECTORIES_FILE, create=True) as file:

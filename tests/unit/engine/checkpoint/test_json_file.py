@@ -46,7 +46,7 @@ def test_no_bit_may_change_what_it_says(disk: ForgetfulDisk, path: Path) -> None
             assert read(disk) == {"version": 1, **FIELDS}
 
 
-def test_what_was_changed_by_hand_is_believed_without_its_checksum(
+def test_a_file_edited_by_hand_is_accepted_without_its_checksum(
     disk: ForgetfulDisk, path: Path
 ) -> None:
     """With the old checksum it is refused, with advice; spacing never matters."""

@@ -144,7 +144,7 @@ def test_appends_and_rolls_go_on_beside_a_round(after_reads: int) -> None:
     compacted.log.maintenance.check_invariants()
 
 
-def test_whoever_reads_a_source_reads_on() -> None:
+def test_readers_of_a_source_continue() -> None:
     """Its files are renamed at once and removed after the delay; open files stay readable."""
     compacted = filled()
     sources = compacted.log.reader.segments[:3]
@@ -216,7 +216,7 @@ def test_a_failing_disk_takes_the_directory_offline(operation: str, path_end: st
     assert leftovers(compacted) == []
 
 
-def test_leftovers_of_an_earlier_attempt_are_in_nobodys_way() -> None:
+def test_leftovers_of_an_earlier_attempt_are_replaced() -> None:
     """Files of a round that could not remove them are replaced."""
     compacted = filled()
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):

@@ -9,7 +9,7 @@ from tests.support.compaction import Compacted, newest
 OPEN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
 
 
-def test_a_mark_above_what_is_undecided_is_not_believed() -> None:
+def test_a_mark_above_an_open_transaction_is_not_used() -> None:
     """Even if it is in the file: an open transaction is never cleaned."""
     compacted = Compacted()
     compacted.put(("key", "g"))
@@ -80,7 +80,7 @@ def test_a_topic_that_was_made_again_is_dirty(*, power_cut: bool) -> None:
     assert compacted.pairs() == [("key", "n")]
 
 
-def test_marks_that_cannot_be_read_are_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_marks_are_written_again(caplog: pytest.LogCaptureFixture) -> None:
     """The log counts as dirty, and the file is valid again."""
     compacted = Compacted()
     for value in "abcdef":

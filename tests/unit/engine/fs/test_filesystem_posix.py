@@ -249,7 +249,7 @@ def test_another_process_owns_the_directory(fs: PosixFileSystem, tmp_path: Path)
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_lock_on_a_file_that_its_owner_just_removed_is_taken_anew(
+def test_lock_on_a_file_that_its_owner_just_removed_is_taken_again(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replaced: bool
 ) -> None:
     """A lock on a file without a name would exclude no other process, so it does not count."""
@@ -283,7 +283,7 @@ def test_failure_to_lock_is_not_taken_for_a_lock(
         DirectoryLock(fs, tmp_path)
 
 
-def test_a_lock_file_that_cannot_be_removed_keeps_nobody_out(
+def test_a_lock_file_that_cannot_be_removed_does_not_lock(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a disk that fails, or was turned read-only, a stop is none the less a stop."""

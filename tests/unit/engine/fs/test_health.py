@@ -97,7 +97,7 @@ def test_what_passes_is_no_fault_of_the_disk(
     health.ensure_readable()
 
 
-def test_full_disk_amid_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:
+def test_full_disk_during_other_writes_takes_the_directory_offline(health: DirectoryHealth) -> None:
     """After a sync or rename without space the state is unknown, as after a failing append."""
     with pytest.raises(StorageOffline), health.writing:
         raise os_error(errno.ENOSPC)
@@ -181,7 +181,7 @@ def test_a_released_lock_is_none_that_could_be_lost(health: DirectoryHealth) -> 
     assert lock.looks == 0
 
 
-def test_who_syncs_looks_at_the_lock_afterwards(health: DirectoryHealth) -> None:
+def test_syncs_check_the_lock_afterwards(health: DirectoryHealth) -> None:
     """Once; nothing counts as synced if it was lost by then; errors are raised as for writes."""
     lock = Lock()
     health.watch(lock)
@@ -194,7 +194,7 @@ def test_who_syncs_looks_at_the_lock_afterwards(health: DirectoryHealth) -> None
         pytest.fail("the block must not run")
 
 
-def test_who_appends_looks_at_the_lock_once_a_second(health: DirectoryHealth) -> None:
+def test_appends_check_the_lock_once_a_second(health: DirectoryHealth) -> None:
     """After a second without a look, or if the clock went back, it is looked at again."""
     lock = Lock()
     health.watch(lock)

@@ -185,7 +185,7 @@ def test_topic_names_are_those_kafka_accepts(topic: str, *, valid: bool) -> None
         ("notes.txt", False),
     ],
 )
-def test_what_opening_a_partition_touches_is_told_by_name(name: str, *, is_ours: bool) -> None:
+def test_names_say_which_files_opening_a_partition_touches(name: str, *, is_ours: bool) -> None:
     """What it reads, completes, replaces or removes; anything else may be foreign."""
     assert names.is_of_a_log(name) is is_ours
 

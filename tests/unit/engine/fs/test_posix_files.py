@@ -173,7 +173,7 @@ def test_an_open_file_tells_its_age_under_any_name(place: Place) -> None:
         assert file.modified_ms() == 123_456
 
 
-def test_version_tells_files_of_one_name_apart(place: Place) -> None:
+def test_version_distinguishes_files_of_one_name(place: Place) -> None:
     """A file that took another's name has another version; an unchanged one has the same."""
     with place.fs.open(place / "f", create=True) as file:
         seen = [file.version()]

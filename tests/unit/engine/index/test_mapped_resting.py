@@ -80,7 +80,7 @@ def test_room_that_nobody_used_is_given_up_without_a_file(
     assert resting.is_full
 
 
-def test_a_file_that_changed_meanwhile_is_not_believed(
+def test_a_file_that_changed_meanwhile_is_corrupt(
     disk: ForgetfulDisk, path: Path, resting: OffsetIndex
 ) -> None:
     """Access after the end of a file that was cut would kill the process (SIGBUS)."""

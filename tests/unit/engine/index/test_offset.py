@@ -126,7 +126,7 @@ def test_last_offset_in_reach_is_stored(index: OffsetIndex) -> None:
 @pytest.mark.parametrize(
     ("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0), (-5, 0)]
 )
-def test_truncation_keeps_what_lies_below(
+def test_truncation_keeps_everything_below(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex, delta: int, kept: int
 ) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length."""

@@ -57,7 +57,7 @@ def test_empty_index_knows_no_time(index: TimeIndex) -> None:
 
 
 @pytest.mark.parametrize("times", [(-1,), (-1, -1), (-1, 90)])
-def test_an_entry_without_a_time_is_nobodys(
+def test_an_entry_without_a_time_is_corrupt(
     disk: ForgetfulDisk, path: Path, times: tuple[int, ...]
 ) -> None:
     """Records without times are not indexed: an entry without a time makes the file corrupt."""
@@ -144,7 +144,7 @@ def test_offset_out_of_reach_is_refused(index: TimeIndex, offset: int) -> None:
 
 @kafka("TimeIndexTest.testTruncate")
 @pytest.mark.parametrize(("delta", "kept"), [(21, 4), (20, 3), (10, 3), (9, 2), (1, 0), (0, 0)])
-def test_truncation_keeps_what_lies_below(
+def test_truncation_keeps_everything_below(
     disk: ForgetfulDisk, path: Path, filled: TimeIndex, delta: int, kept: int
 ) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length."""

@@ -253,7 +253,7 @@ def test_offsets_too_far_away_begin_a_segment_of_their_own() -> None:
     again.maintenance.check_invariants()
 
 
-def test_a_truncation_amid_a_flush_leaves_the_recovery_point_to_its_own() -> None:
+def test_a_truncation_during_a_flush_sets_the_recovery_point_itself() -> None:
     """What a flush has synced may be cut meanwhile: the point must not rise above the end."""
     world = World()
     log = world.open_log(CONFIG)

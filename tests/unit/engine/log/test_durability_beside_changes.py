@@ -163,7 +163,7 @@ def moving_world() -> tuple[LogManager, ForgetfulDisk, ManualScheduler]:
 
 
 @pytest.mark.parametrize("nth", [1, 4], ids=["the first", "the last"])
-def test_a_flush_that_a_move_overtakes_amid_its_indexes_is_done(nth: int) -> None:
+def test_a_flush_that_a_move_overtakes_during_its_indexes_is_done(nth: int) -> None:
     """Everything was flushed in the new directory; the old files are closed during the flush."""
     manager, disk, scheduler = moving_world()
     log = manager.log(EVENTS)

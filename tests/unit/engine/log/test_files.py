@@ -248,7 +248,7 @@ def test_damage_is_not_shown(world: World) -> None:
     )
 
 
-def test_an_index_that_leads_astray_is_mended(world: World) -> None:
+def test_a_wrong_index_entry_is_rebuilt(world: World) -> None:
     """A download finds its batches although the index on disk is wrong, as any read does."""
     log = world.open_log(CONFIG)
     fill(log, batches=60)

@@ -257,7 +257,7 @@ def test_times_out_of_bounds_are_refused(*, checked: bool) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 5, -1], ids=["nothing", "half a header", "cut short"])
-def test_a_follower_is_told_that_it_has_no_whole_batch(end: int) -> None:
+def test_a_followers_append_without_a_whole_batch_is_refused(end: int) -> None:
     """Only bytes after a whole batch are cut off; without one there is no append."""
     log = opened()
     with pytest.raises(InvalidRecord, match="no batch"):
@@ -389,7 +389,7 @@ def test_our_own_batches_in_the_codec_of_the_topic_are_not_decompressed(
     assert [header.codec for header in read_headers(log)] == [Codec.GZIP, Codec.GZIP]
 
 
-def test_another_format_is_told_from_damage() -> None:
+def test_another_format_is_distinguished_from_damage() -> None:
     """The magic decides first, whatever the other fields, for clients and coordinators."""
     log = opened()
     for magic, origin in product((0, 1, 7), (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)):

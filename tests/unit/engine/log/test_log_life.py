@@ -66,7 +66,7 @@ def test_a_closed_log_refuses_readers() -> None:
         log.reader.read(0, max_bytes=1)
 
 
-def test_a_file_that_somebody_else_closed_is_no_end_of_the_log() -> None:
+def test_a_closed_file_of_an_open_log_is_a_bug() -> None:
     """Only a closed log explains a closed file; otherwise it is a bug and raises."""
     log = World().open_log(CONFIG)
     fill(log, batches=3)

@@ -72,7 +72,7 @@ def test_a_cut_is_durable_at_once() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 5, 29])
-def test_a_log_that_starts_anew_has_a_new_epoch_whenever_the_power_fails(offset: int) -> None:
+def test_an_emptied_log_has_a_new_epoch_whenever_the_power_fails(offset: int) -> None:
     """If a record is gone, caches must not use its successor in its place."""
     for step in range(1, 40):
         world = World()
@@ -248,7 +248,7 @@ def test_a_truncation_that_a_close_overtakes_says_so() -> None:
 
 
 @pytest.mark.parametrize(("records", "bases"), [(0, [0, 2]), (1, [0, 1, 2])])
-def test_a_cut_behind_empty_segments_finds_the_last_batch(records: int, bases: list[int]) -> None:
+def test_a_cut_after_empty_segments_finds_the_last_batch(records: int, bases: list[int]) -> None:
     """Rolls have left segments without a batch before the one that is cut."""
     log = World().open_log(CONFIG)
     fill(log, batches=records)

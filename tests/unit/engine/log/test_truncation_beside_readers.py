@@ -127,7 +127,7 @@ class WatchedLock:
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_a_look_that_begins_amid_a_truncation_sees_the_log_after_it(
+def test_a_read_that_begins_during_a_truncation_sees_the_log_after_it(
     look: Callable[[Log], object],
 ) -> None:
     """The old bytes were returned with the new leader epoch, or a reader got a damage error."""

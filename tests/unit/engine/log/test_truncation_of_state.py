@@ -10,7 +10,7 @@ from tests.support.logs import DIRECTORY, fill, fill_segments, read_values, segm
 
 @kafka("UnifiedLogTest.testTruncateTo")
 @pytest.mark.parametrize("target", [9, 5, 1, 0])
-def test_a_truncation_leaves_what_lies_below(target: int) -> None:
+def test_a_truncation_keeps_everything_below(target: int) -> None:
     """The log ends at the target, is smaller, and takes the next record there."""
     log = World().open_log(DENSE)
     values = fill(log, batches=10)

@@ -213,7 +213,7 @@ def test_a_partition_is_made_elsewhere_if_its_disk_fails() -> None:
     assert_serves(manager.log(EVENTS))
 
 
-def test_a_topic_that_nobody_has_room_for_leaves_nothing() -> None:
+def test_a_topic_that_no_directory_has_space_for_leaves_nothing() -> None:
     """Every directory is tried; then the copies of the topics file have their old content."""
     world = World()
     manager = opened(world)
@@ -252,7 +252,7 @@ def test_of_two_copies_the_newest_is_right() -> None:
     assert copies[0] == copies[1]
 
 
-def test_a_damaged_copy_is_made_anew_from_the_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_copy_is_rebuilt_from_the_intact_one(caplog: pytest.LogCaptureFixture) -> None:
     """One good copy is enough; without one the start is refused."""
     world, manager = spread()
     manager.close()
@@ -364,7 +364,7 @@ def test_a_directory_may_be_added() -> None:
     assert TopicsFile(world.fs, A).read() == TopicsFile(world.fs, B).read()
 
 
-def test_a_start_that_begins_anew_can_still_be_interrupted() -> None:
+def test_a_start_that_begins_again_can_still_be_interrupted() -> None:
     """A disk fails, the start continues without it, and an interrupt in between is not lost."""
     world, manager = spread()
     manager.close()

@@ -70,7 +70,7 @@ def test_a_data_directory_has_one_owner() -> None:
 
 
 @kafka("LogLoaderTest.testCleanShutdownFile")
-def test_a_clean_stop_is_believed() -> None:
+def test_a_clean_stop_is_not_recovered() -> None:
     """After a close the marker is there, the next start takes it and recovers nothing."""
     world = World()
     manager = world.open_manager({"events": 1})
@@ -260,7 +260,7 @@ def test_a_damaged_checkpoint_costs_a_recovery_and_no_more(
     assert "recovered from their start" in caplog.text
 
 
-def test_partitions_of_ours_without_a_directory_start_empty() -> None:
+def test_recorded_partitions_without_a_directory_start_empty() -> None:
     """The topics file is the truth: listed partitions that are missing are created."""
     world = World()
     entry = TopicEntry("S6g8ZPZuQWap3C72_08X5Q", 2)
@@ -297,7 +297,7 @@ def test_a_start_that_fails_after_opening_lets_go_too() -> None:
 
 
 @kafka("LogManagerTest.testLogRecoveryMetrics")
-def test_progress_is_told_while_logs_are_opened() -> None:
+def test_progress_is_reported_while_logs_are_opened() -> None:
     """The listener sees every log begin and end, and the manager keeps the last word."""
     world = World()
     world.open_manager({"events": 3}).close()

@@ -20,7 +20,7 @@ def modes(directory: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077], ids=oct)
-def test_nobody_else_may_read_a_data_directory(umask: int, tmp_path: Path) -> None:
+def test_only_the_owner_may_read_a_data_directory(umask: int, tmp_path: Path) -> None:
     """Files are 0600 and directories 0700, while the service runs and after it; keys too."""
     directory = tmp_path / "data"
     before = os.umask(umask)

@@ -322,7 +322,7 @@ def test_a_removal_without_delay_comes_after_the_directory_has_its_new_name() ->
 
 
 @kafka("UnifiedLogTest.testRenamingDirWithoutReinitialization")
-def test_who_holds_a_deleted_log_can_finish_reading() -> None:
+def test_readers_of_a_deleted_log_can_finish() -> None:
     """Open files outlive their names.
 
     Until the removal a reader continues, then it gets an error.
@@ -394,7 +394,7 @@ def test_a_removal_waits_for_the_next_start_if_the_disk_has_failed() -> None:
     assert directories(world, DirectoryKind.DELETED) == []
 
 
-def test_a_directory_that_somebody_else_removed_is_no_error() -> None:
+def test_a_directory_that_was_removed_meanwhile_is_not_an_error() -> None:
     """An operator may remove what waits for its removal."""
     world = World()
     manager = world.open_manager({"events": 1})

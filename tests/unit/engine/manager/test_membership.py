@@ -125,7 +125,7 @@ def test_a_directory_that_is_gone_for_good_is_forgotten(caplog: pytest.LogCaptur
     assert set(known.paths.values()) == {"/a"}
 
 
-def test_what_is_made_anew_is_another_log() -> None:
+def test_a_recreated_partition_is_another_log() -> None:
     """Clients that stored the `log_id` of the lost log learn that it was replaced."""
     world, manager = spread()
     lost, kept = manager.log(OTHER).reader.log_id, manager.log(EVENTS).reader.log_id
@@ -246,7 +246,7 @@ def damaged(world: World, *paths: Path) -> None:
         rewrite(world.fs, path / names.DIRECTORIES_FILE, b"{")
 
 
-def test_a_damaged_file_is_made_anew_from_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_rebuilt_from_another(caplog: pytest.LogCaptureFixture) -> None:
     """With all of them damaged, a missing one cannot be detected."""
     world = stopped()
     damaged(world, B)

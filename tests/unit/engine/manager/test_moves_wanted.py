@@ -81,7 +81,7 @@ def test_a_move_is_noted_once() -> None:
         manager.plan_move(EVENTS, B)
 
 
-def test_what_an_earlier_process_copied_is_not_believed() -> None:
+def test_the_copy_of_an_earlier_process_is_not_used() -> None:
     """All leftovers are removed: the original may have lost the copied records."""
     world, manager, values = prepared()
     manager.close()

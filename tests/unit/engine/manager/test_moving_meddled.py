@@ -39,7 +39,7 @@ def test_appends_go_on_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_values(log) == [*values, b"meanwhile"]
 
 
-def test_a_copy_that_lost_its_beginning_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_whose_start_was_deleted_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """If retention overtakes the copy, the copy starts where the log starts now."""
     monkeypatch.setattr("engine.manager.moving.CHUNK_BYTES", 2)  # one batch at a time
     _world, manager, values = prepared()

@@ -187,7 +187,7 @@ def test_producer_ids_pass_those_that_an_offline_log_may_hold() -> None:
     assert manager.allocate_producer()[0] > highest + UNSEEN_PRODUCER_IDS
 
 
-def test_an_offline_log_is_not_made_anew() -> None:
+def test_an_offline_log_is_not_created_again() -> None:
     """A directory whose topic id cannot be read is not completed, and no other one is made."""
     world, manager = two_topics()
     manager.close()

@@ -100,7 +100,7 @@ def test_damage_is_met_where_it_is(codec: Codec) -> None:
                 pass
 
 
-def test_bytes_behind_the_records_are_no_part() -> None:
+def test_bytes_after_the_records_are_refused() -> None:
     """Decompressed or not, before and after the first part."""
     for count in (3, 30_000):
         records = b"".join(encode_record(0, n, None, b"x" * 50) for n in range(count))

@@ -17,7 +17,7 @@ def descending(shelf: Shelf) -> Segment:
     return segment
 
 
-def test_an_index_made_anew_knows_the_first_time_as_the_largest() -> None:
+def test_a_rebuilt_index_has_the_first_time_as_the_largest() -> None:
     """Later batches with older times change neither the maximum nor its offset."""
     segment = descending(Shelf())
     reindex(segment, is_active=False)

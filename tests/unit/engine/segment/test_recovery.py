@@ -350,7 +350,7 @@ def test_recovery_leaves_a_full_index_as_it_is(index_bytes: int) -> None:
     assert again.should_roll(roll_params(again, max_offset=60)), "an append goes elsewhere"
 
 
-def test_indexes_made_anew_stop_where_they_are_full() -> None:
+def test_rebuilt_indexes_stop_when_they_are_full() -> None:
     """A look-up that finds a wrong index rebuilds it with the present index size."""
     shelf = Shelf(config=LogConfig(segment_index_bytes=48, index_interval_bytes=0))
     segment = shelf.segment()

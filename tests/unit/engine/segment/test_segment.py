@@ -95,7 +95,7 @@ def test_looking_up_uses_the_index_and_agrees_with_a_walk() -> None:
         assert segment.locate(offset - 1) == found
 
 
-def test_an_end_older_than_the_index_hides_what_is_behind_it() -> None:
+def test_an_end_older_than_the_index_hides_later_batches() -> None:
     """A reader with a bound older than the newest entry still finds batches below it."""
     segment = Shelf().segment()
     positions = filled(segment, range(100))

@@ -90,7 +90,7 @@ def test_a_count_that_does_not_fit_is_found(count: int) -> None:
     ],
     ids=["same", "older", "newer", "another epoch", "another producer", "no batch"],
 )
-def test_a_window_is_believed_if_the_snapshots_batch_is_in_it(
+def test_a_window_is_used_if_the_snapshots_batch_is_in_it(
     snapshot: ProducerEntry, known: tuple[int, ...]
 ) -> None:
     """Then both have one history; the rest of the snapshot is unchanged."""

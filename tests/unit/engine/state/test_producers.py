@@ -228,7 +228,7 @@ def test_a_marker_alone_makes_a_producer_known(log: ProducerLog) -> None:
     "ProducerStateManagerTest.testOutOfSequenceAfterControlRecordEpochBump",
 )
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_marker_of_a_higher_epoch_starts_the_sequences_anew(log: ProducerLog, epoch: int) -> None:
+def test_a_marker_of_a_higher_epoch_resets_the_sequences(log: ProducerLog, epoch: int) -> None:
     """The window is empty."""
     log.append(data_batch(offset=0, sequence=0, transactional=True))
     log.append(data_batch(offset=1, sequence=1, transactional=True))

@@ -70,7 +70,7 @@ def test_the_last_stable_offset_of_a_completion_leaves_its_own_producer_out() ->
     assert transactions.last_stable_offset_for(second) == 32
 
 
-def test_two_transactions_at_one_offset_are_told_apart() -> None:
+def test_two_transactions_at_one_offset_are_distinguished() -> None:
     """Completing one of them leaves the other open, even if a snapshot had both."""
     transactions = opened(10, 10)
     transactions.complete(CompletedTransaction(2, 10, 12, is_aborted=False))

@@ -320,7 +320,7 @@ def test_damage_that_opening_would_cut_at_is_a_problem() -> None:
     ],
     ids=["zeros", "nonsense"],
 )
-def test_only_zeros_behind_the_last_batch_are_an_unfinished_append(
+def test_only_zeros_after_the_last_batch_are_an_unfinished_append(
     tail: bytes, severity: Severity, what: str
 ) -> None:
     """A file system leaves zeros for unwritten data; anything else is damage."""

@@ -115,7 +115,7 @@ def test_a_topic_that_was_compacted_may_have_gaps(world: World) -> None:
     assert not [one for one in problems(world, compacted) if "are missing" in one.detail]
 
 
-def test_a_repair_mends_every_directory_and_cuts_where_damage_is(world: World) -> None:
+def test_a_repair_covers_every_directory_and_cuts_at_the_damage(world: World) -> None:
     """The other directory is left as it was, with its marker until it is opened."""
     log_path = B / "events-1" / "00000000000000000000.log"
     rewrite(world.fs, log_path, one_bit_flipped(world.fs.read_bytes(log_path)))

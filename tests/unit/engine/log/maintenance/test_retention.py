@@ -280,7 +280,7 @@ def test_why_a_log_starts_later_is_said(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("seed", [0, 10])
-def test_a_power_cut_amid_retention_leaves_no_hole(seed: int) -> None:
+def test_a_power_cut_during_retention_leaves_no_gap(seed: int) -> None:
     """Whichever renames reached the disk, the rest is the end of the log, without a gap.
 
     Segments were renamed one after another without a sync, and a later one could be gone alone.

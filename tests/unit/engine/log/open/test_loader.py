@@ -170,7 +170,7 @@ def test_preallocated_zeros_are_cut_after_a_crash() -> None:
     )
 
 
-def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
+def test_a_rebuilt_index_keeps_the_snapshots_above_it() -> None:
     """Only snapshots still have producers whose batches retention has removed."""
     world = World()
     log = world.open_log(CONFIG)
@@ -194,7 +194,7 @@ def test_an_index_that_is_made_anew_costs_no_snapshot_above_it() -> None:
 
 
 @pytest.mark.parametrize("entries", [[], [(-1, 2), (-1, 3)], [(-1, 3)]])
-def test_a_time_index_that_knows_no_time_is_made_anew(entries: list[tuple[int, int]]) -> None:
+def test_a_time_index_without_a_time_is_rebuilt(entries: list[tuple[int, int]]) -> None:
     """The times are in the first batches; the last ones, which a start checks, have none."""
     world = World()
     log = world.open_log(with_config(index_interval_bytes=100))

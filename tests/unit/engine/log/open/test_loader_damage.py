@@ -182,7 +182,7 @@ def test_files_that_wait_for_their_removal_go_at_the_next_start() -> None:
 
 @kafka("LogLoaderTest.testCorruptLog", "LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("seed", range(50))
-def test_garbage_behind_the_last_batch_is_cut(seed: int) -> None:
+def test_garbage_after_the_last_batch_is_cut(seed: int) -> None:
     """Random bytes after log and index: the same records and the same end are recovered."""
     random = Random(seed)
     world = World()

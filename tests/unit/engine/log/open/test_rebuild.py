@@ -284,7 +284,7 @@ def test_recovery_takes_a_coordinator_epoch_that_went_back() -> None:
 
 
 @kafka("LogLoaderTest.testLogEndLessThanStartAfterReopen")
-def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
+def test_a_log_that_ends_below_its_start_is_replaced_by_an_empty_one() -> None:
     """One empty segment at the known start; a later append gets that offset."""
     world = World()
     log = world.open_log(DENSE)

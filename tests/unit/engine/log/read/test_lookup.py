@@ -117,7 +117,7 @@ def test_a_batch_that_reaches_the_time_below_the_start_only_is_passed_over(log: 
     assert found(log, 5) == 1
 
 
-def test_a_late_record_below_the_start_is_found_by_nobody(log: Log) -> None:
+def test_a_late_record_below_the_start_is_not_found(log: Log) -> None:
     """Its batch still reaches the time, but no record at or after the log start does."""
     records = [(START_MS + time, b"k", b"v", ()) for time in (50, 10)]
     log.append(build_batch(records))
@@ -139,7 +139,7 @@ def test_a_segment_that_reaches_the_time_below_the_log_start_hides_no_later_one(
 
 
 @pytest.mark.parametrize(("start", "expected"), [(1, (60, 1)), (2, (30, 3)), (4, (30, 4))])
-def test_the_maximum_lies_at_or_above_the_log_start(
+def test_the_maximum_is_at_or_above_the_log_start(
     log: Log, start: int, expected: tuple[int, int]
 ) -> None:
     """A deleted record is not found, even if its segment and its batch still exist."""

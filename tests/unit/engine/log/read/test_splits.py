@@ -219,7 +219,7 @@ def test_a_committed_reader_s_plan_ends_at_the_stable_offset() -> None:
         log.reader.splits(0, 5, committed)
 
 
-def test_a_wrong_index_is_mended_first() -> None:
+def test_a_wrong_index_is_rebuilt_first() -> None:
     """Cuts are at batch starts even if the index on disk is wrong."""
     world = World()
     log = world.open_log(CONFIG)
@@ -235,7 +235,7 @@ def test_a_wrong_index_is_mended_first() -> None:
     assert again.reader.splits(0, 60, parts=5) == expected
 
 
-def test_an_entry_that_only_a_cut_follows_is_mended_too() -> None:
+def test_an_entry_that_only_a_cut_uses_is_rebuilt_too() -> None:
     """The index is right at both ends of the range, and wrong at a cut."""
     world = World()
     log = world.open_log(CONFIG)
