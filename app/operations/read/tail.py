@@ -220,8 +220,10 @@ class TailSession:
         legs = self._legs
         at = legs.index(leg) + 1 if len(legs) > 1 else 0
         for one in (*legs[at:], *legs[:at]):
-            page = one.page
-            if not page.is_all or moved_since(one.partition, self._call, page.fetched):
+            page, partition = one.page, one.partition
+            if page.is_all and partition.watermarks is page.fetched.watermarks:
+                continue  # nearly all legs of a topic, at each commit
+            if not page.is_all or moved_since(partition, self._call, page.fetched):
                 return one
         return None
 
