@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { deletionEffect, truncationEffect, typedOffset } from "../src/pages/log/effects";
 import { parseExplanation, steps } from "../src/pages/log/explain";
 import { parseIndex, thinned } from "../src/pages/log/indexes";
+import { retentionWords } from "../src/pages/log/retention";
 import { byteTicks, heats, pieceOf, placeMarks, Scale, timeTicks, type Piece } from "../src/pages/log/scale";
 
 const HOUR = 3_600_000;
@@ -149,4 +150,11 @@ describe("what will be done", () => {
     expect(typedOffset(" 12 ", 0n, 20n)).toBe(12n);
     for (const text of ["", "-1", "21", "1e3", "x"]) expect(typedOffset(text, 0n, 20n)).toBeUndefined();
   });
+});
+
+test("retention is said in words", () => {
+  const config = (values: Record<string, string>): Record<string, { value: string }> => Object.fromEntries(Object.entries(values).map(([key, value]) => [key, { value }]));
+  expect(retentionWords(config({ "retention.ms": "604800000", "retention.bytes": "1073741824" }))).toBe("kept 7 d, at most 1 GiB");
+  expect(retentionWords(config({ "retention.ms": "-1", "retention.bytes": "-1" }))).toBe("kept forever");
+  expect(retentionWords(config({ "cleanup.policy": "compact", "retention.ms": "1000" }))).toBe("the newest of each key stays");
 });

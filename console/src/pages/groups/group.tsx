@@ -12,7 +12,7 @@ import { age } from "./groups";
 import { Reset } from "./reset";
 import { linePoints, trendWords, withPoint, type Point } from "./trend";
 
-const EVERY_MS = 3000;
+const EVERY_MS = 5000;
 const SPARK = { width: 96, height: 18 };
 
 type Lag = Schemas["PartitionLag"];

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { bytes, count, duration } from "../../ui/format";
+import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Choices, Empty, Failure, Figure, Time } from "../../ui/parts";
 import { route, setQuery } from "../../ui/router";
@@ -11,6 +11,7 @@ import type { TabProps } from "../topic/topic";
 import { Actions } from "./actions";
 import { Explain } from "./explain_read";
 import type { ReadPath } from "./explain";
+import { retentionWords } from "./retention";
 import { loadLog, type LogFacts } from "./load";
 import { holder, Picture, type Shade } from "./picture";
 import type { Axis, Piece } from "./scale";
@@ -152,7 +153,6 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
   const size = facts.pieces.reduce((sum, piece) => sum + piece.bytes, 0);
   const oldest = holder(facts, facts.logStart);
   const records = facts.logEnd - facts.logStart;
-  const isDeleted = topic.config["cleanup.policy"]?.value.includes("delete") ?? true;
   return (
     <dl class="figures">
       <Figure name="Offsets" note={`${count(facts.logStart)} – ${count(facts.logEnd)}`}>
@@ -161,7 +161,7 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
       <Figure name="Size" note={`in ${count(facts.pieces.length)} ${facts.pieces.length === 1 ? "segment" : "segments"}`}>
         <Bytes of={size} />
       </Figure>
-      <Figure name="Oldest record" note={isDeleted ? retentionWords(topic.config) : "the newest of each key stays"}>
+      <Figure name="Oldest record" note={retentionWords(topic.config)}>
         {records > 0n && oldest && oldest.from >= 0 ? <Time ms={oldest.from} relative /> : "–"}
       </Figure>
       <Figure name="Leader epoch">{facts.leaderEpoch}</Figure>
@@ -170,12 +170,4 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
       </Figure>
     </dl>
   );
-}
-
-/** How long, and how much of it, a log is kept. */
-export function retentionWords(config: Schemas["Topic"]["config"]): string {
-  const ms = BigInt(config["retention.ms"]?.value ?? -1);
-  const size = BigInt(config["retention.bytes"]?.value ?? -1);
-  const limits = [...(ms >= 0n ? [duration(ms)] : []), ...(size >= 0n ? [bytes(size)] : [])];
-  return limits.length ? `kept ${limits.join(", at most ")}` : "kept forever";
 }
