@@ -9,9 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
 from app.codecs.delivery_headers import STATE_HEADER, State
 from app.operations.deliveries.claim import delivery_of
+from app.operations.deliveries.deliveries import REBUILD
+from engine.errors import TopicNotFound
 from engine.fs.names import log_name
 from engine.records.builder import build_batch
 from tests.support.builders import new_batch
@@ -251,3 +254,35 @@ async def test_deliveries_go_on_beside_an_offline_partition(tmp_path: Path) -> N
     async with running(tmp_path) as api:
         assert (await post(api, "b", path=other)).json()["code"] == "storage_offline"
         assert await statuses(api, "ac") == [200, 201]
+
+
+async def test_a_deleted_topic_has_no_deliveries(api: Api) -> None:
+    """A request from before the deletion is refused; one after it is the first."""
+    old = delivery_of(api.service.partition("events", 0), b"", b"a")
+    for again in (False, True):
+        assert (await api.client.delete("/v1/topics/events")).status_code == 204
+        if again:
+            await api.create()
+        with pytest.raises(TopicNotFound):
+            await api.service.deliveries.claimed(old)
+        if not again:
+            await api.create()
+    assert await statuses(api, "a") == [201]
+
+
+async def test_a_rebuild_ends_with_the_service(tmp_path: Path) -> None:
+    """The request that waits for it is refused."""
+    async with running(tmp_path, read_threads=1) as api:
+        await api.create()
+        assert await statuses(api, "a") == [201]
+    async with running(tmp_path, read_threads=1) as api:
+        free = threading.Event()
+        busy = asyncio.ensure_future(api.service.workers.read(free.wait))
+        waiting = asyncio.ensure_future(post(api, "a"))
+        while not any(task.get_name() == REBUILD for task in asyncio.all_tasks()):
+            await checkpoint()
+        api.service.deliveries.close()
+        refused = await waiting
+        assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+        free.set()
+        await busy

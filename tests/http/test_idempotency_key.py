@@ -8,6 +8,7 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
+from app.operations.deliveries.claim import delivery_of
 from app.operations.deliveries.idempotency_key import INLINE_BYTES
 from tests.support.builders import new_batch
 from tests.support.credentials import bearer, create_key
@@ -231,11 +232,18 @@ async def test_after_an_error_that_wrote_nothing_the_key_is_free(api: Api) -> No
     assert end_of(api) == 1
 
 
+async def open_files(api: Api) -> None:
+    """Read the keys from the log and append to it, so that the next append needs no flush."""
+    delivery = delivery_of(api.service.partition("events", 0), b"", b"")
+    with await api.service.deliveries.claimed(delivery):
+        api.log().append(new_batch(1))
+
+
 async def test_a_repetition_waits_for_the_first(tmp_path: Path) -> None:
     """A request during the first one gets its response; with another body it is 422."""
     async with running(tmp_path, commit_interval_ms=600_000) as api:
         await api.create()
-        await post(api, key="first")  # the keys are read from the log, and its files are open
+        await open_files(api)
         wake = api.local.runtime.committer.wake
         api.local.commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens
         requests = [asyncio.create_task(post(api)) for _ in range(3)]
@@ -277,8 +285,7 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
     ):
         api = Api(service, client)
         await api.create()
-        await post(api, key="first")  # the keys are read from the log, and its files are open
-        api.log().durability.commit()
+        await open_files(api)
         wake = local(service).runtime.committer.wake
         local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens
         for _ in range(2):

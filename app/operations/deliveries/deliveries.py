@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 from app.codecs.delivery_headers import NOT_COMPARED
-from app.http.problems import IdempotencyKeyReused
+from app.http.problems import Draining, IdempotencyKeyReused
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.rebuild import Rebuild, Run
@@ -31,8 +32,13 @@ from engine.guard import WouldBlock
 
 _LOG = logging.getLogger(__name__)
 
+REBUILD: Final = "tidelog-deliveries"
+"""The name of the task that rebuilds the memory of a topic."""
+
 MAX_REBUILDS: Final = 2
 """Memories that are rebuilt at the same time."""
+
+_base_offset: Final = attrgetter("base_offset")
 
 _REMOVED_TOGETHER: Final = 64
 """Entries that one append removes at most."""
@@ -144,17 +150,13 @@ class Deliveries:
         """Drop the memory of a deleted topic."""
         for memory in list(self._memories.values()):
             if memory.topic == topic:
-                self._drop(memory)
+                del self._memories[memory.topic_id]
 
     def close(self) -> None:
         """End all rebuilds."""
-        for memory in list(self._memories.values()):
-            self._drop(memory)
-
-    def _drop(self, memory: TopicMemory) -> None:
-        self._memories.pop(memory.topic_id, None)
-        if memory.loading is not None:
-            memory.loading.cancel()
+        for memory in self._memories.values():
+            if memory.loading is not None:
+                memory.loading.cancel()
 
     def _known(
         self, delivery: Delivery, memory: TopicMemory, entries: Sequence[Entry], now_ms: int
@@ -165,11 +167,10 @@ class Deliveries:
         """
         since = self._since_seconds(self._profile_of(delivery.topic), now_ms)
         known: dict[int, Entry] = {}
-        for entry in entries:
-            if entry.seconds >= since:  # a copy of the first record, appended raw, counts less
-                other = known.setdefault(entry.partition, entry)
-                if entry.base_offset < other.base_offset:
-                    known[entry.partition] = entry
+        # The last one counts: the first record, not a copy of it that was appended raw.
+        for entry in sorted(entries, key=_base_offset, reverse=True):
+            if entry.seconds >= since:
+                known[entry.partition] = entry
         for number, entry in known.items():
             partition = self._partitions.partition(delivery.topic, number)
             if memory.epochs[number] != partition.leader_epoch:
@@ -205,11 +206,10 @@ class Deliveries:
 
     def _trim_all(self) -> None:
         """Forget the oldest of the largest table, if all together are too many."""
-        tables = self._tables()
-        largest = max(tables, key=len, default=None)
-        if largest is None:
+        excess = self.remembered - self._settings.max_deliveries
+        if excess <= 0:
             return
-        excess = sum(map(len, tables)) - self._settings.max_deliveries
+        largest = max(self._tables(), key=len)
         for _ in range(min(excess, len(largest), 2 * _REMOVED_TOGETHER)):
             largest.remove_oldest()
             self.evicted += 1
@@ -217,7 +217,7 @@ class Deliveries:
     async def _load(self, memory: TopicMemory) -> None:
         """Wait until the memory is rebuilt, in a task of its own; raises Recovering."""
         if memory.loading is None:
-            memory.loading = asyncio.create_task(self._rebuild(memory))
+            memory.loading = asyncio.create_task(self._rebuild(memory), name=REBUILD)
         wait_ms = self._settings.delivery_rebuild_timeout_ms
         done, _ = await asyncio.wait({memory.loading}, timeout=wait_ms / 1000)
         if not done:
@@ -225,6 +225,8 @@ class Deliveries:
                 f"the delivery ids of {memory.topic} are being read from its log; try again"
             )
         for task in done:
+            if task.cancelled():
+                raise Draining("the service is stopping")
             task.result()
 
     async def _rebuild(self, memory: TopicMemory) -> None:

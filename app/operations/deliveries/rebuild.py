@@ -129,8 +129,6 @@ class Rebuild:
                 fetched = await partition.read(
                     offset, max_bytes=READ_BYTES, end_offset=end, holder=HOLDER
                 )
-                if fetched.first_offset is None:
-                    break
                 decode = partial(
                     _decoded, fetched.data, partition.number, offset, self._max_batch_bytes
                 )
@@ -147,7 +145,7 @@ class Rebuild:
                     error,
                 )
                 break
-            offset = fetched.next_offset
+            offset = max(fetched.next_offset, offset + 1)
         return packed
 
 
