@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -32,6 +32,7 @@ from app.operations.ingest.signatures.signature import Signature
 from engine.errors import InvalidRecord, InvalidRequestValue, TooLarge
 from engine.types import Buffer
 from schemas.ingest import PutIngestProfile, PutIngestSignature, Scheme
+from schemas.produce import OtlpSignal
 from tests.fuzz.targets import target
 from tests.support.time import START_MS
 
@@ -144,7 +145,7 @@ def ensure_complete(attributes: dict[str, bytes]) -> None:
 
 # -- OTLP ----------------------------------------------------------------------------------------
 
-EXPORTS: Final = {
+EXPORTS: Final[dict[OtlpSignal, tuple[type[Any], str]]] = {
     "logs": (ExportLogsServiceRequest, "resourceLogs"),
     "traces": (ExportTraceServiceRequest, "resourceSpans"),
     "metrics": (ExportMetricsServiceRequest, "resourceMetrics"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.docs.page_shell import PageShell
 from tests.docs.sender_pages import settings_of, steps_of
 from tests.docs.snippets import Snippet
+from tests.support.captures import body_of, captures
 from tests.support.generators import run
 from tests.support.server import Served, serving
 
@@ -127,3 +130,23 @@ def test_alertmanager_notifies(served: Served, tmp_path: Path) -> None:
         (record,) = arrived(served.url, "alerts", 1)
     assert record["key"] == "DiskFull"
     assert record["value"]["alerts"][0]["labels"] == alert["labels"]
+
+
+@pytest.mark.needs("otelcol")
+def test_a_collector_forwards_what_it_receives(served: Served, tmp_path: Path) -> None:
+    """Spans that a program exports to the Collector are in the log."""
+    set_up("opentelemetry.md", served.url, tmp_path)
+    address = f"127.0.0.1:{free_port()}"
+    settings = settings_of("opentelemetry.md", "yaml", served.url).replace(
+        "service:\n", "service:\n  telemetry: {metrics: {level: none}}\n"
+    )
+    (tmp_path / "collector.yaml").write_text(settings.replace("127.0.0.1:4318", address))
+    sent = body_of(captures()["opentelemetry-python-traces"].raw)
+    with running(["otelcol", "--config", "collector.yaml"], tmp_path):
+        transport = httpx.HTTPTransport(retries=8)  # until it listens
+        with httpx.Client(base_url=f"http://{address}", transport=transport) as client:
+            headers = {"content-type": "application/x-protobuf"}
+            client.post("/v1/traces", content=sent, headers=headers).raise_for_status()
+        (record,) = arrived(served.url, "telemetry", 1, encoding="base64")
+    received = ExportTraceServiceRequest.FromString(base64.b64decode(record["value"]))
+    assert received == ExportTraceServiceRequest.FromString(sent)
