@@ -34,6 +34,7 @@ class Capture:
     page: str
     program: str
     source: str
+    has_delivery_id: bool = False
     sent_at: datetime | None = None
     query: str = ""
     """Added to the URL that the sender was configured with."""

@@ -70,6 +70,22 @@ def test_a_captured_request_becomes_its_records(
         assert stored_in(client, capture.topic) == capture.expected()
 
 
+@pytest.mark.parametrize("name", [name for name, one in captures().items() if one.expected()])
+def test_a_repeated_request_is_stored_once_if_the_sender_has_a_delivery_id(
+    name: str, client: httpx.Client, tmp_path: Path
+) -> None:
+    """The second answer has the first offset; other senders are stored twice, as pages say."""
+    capture = captures()[name]
+    CLOCK.set_wall(capture.sent_ms)
+    with topic_of(capture.page, capture.topic, client, tmp_path):
+        first, second = (replay(capture, str(client.base_url)) for _ in range(2))
+        assert second.status_code == 200, second.text
+        times = 1 if capture.has_delivery_id else 2
+        assert stored_in(client, capture.topic) == capture.expected() * times
+    if capture.has_delivery_id:
+        assert second.json()["offset"] == first.json()["offset"]
+
+
 def test_every_capture_names_its_source() -> None:
     """The bytes of a request are evidence only if one knows whose they are."""
     assert set(captures()) == stored_names()
