@@ -51,6 +51,8 @@ def test_a_profile_is_set_shown_and_deleted(run: Run, topic: str, secret_file: s
         "window_deliveries": 100_000,
         "signature": {"scheme": "github", "tolerance_ms": 300_000, "secrets_count": 1},
     }
+    assert run("ingest-profile", "set", topic, "--split", "lines").exit_code == 0
+    assert "signature" not in profile_of(run, topic)
     assert "has no ingest profile" in run("ingest-profile", "delete", topic).stdout
     missing = run("ingest-profile", "get", topic)
     assert missing.exit_code == 1

@@ -8,7 +8,6 @@ without the secret could use up the quota of the sender.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from app.http.answers import Body
 from app.http.problems import Unauthenticated
@@ -22,9 +21,6 @@ from app.settings import Settings
 from app.store.port import Run
 from engine.clock import Clock
 from engine.errors import Recovering
-
-MAX_PRINCIPALS: Final = 10_000
-"""Topics whose sender is remembered; beyond it all of them are made again."""
 
 
 class Unverified(Principal):
@@ -60,6 +56,7 @@ class Senders:
     ) -> None:
         self._inline_bytes = settings.inline_append_bytes
         self._principals: dict[str, Principal] = {}
+        """By topic, of those that have or had a signature."""
         self._is_loaded = False
         self._profiles = profiles
         self._tokens = tokens
@@ -115,8 +112,6 @@ class Senders:
         """Return the principal of all senders that sign what they send to a topic."""
         known = self._principals.get(topic)
         if known is None:
-            if len(self._principals) >= MAX_PRINCIPALS:
-                self._principals.clear()
             known = self._principals[topic] = self._security.sender(f"ingest:{topic}", topic)
         return known
 

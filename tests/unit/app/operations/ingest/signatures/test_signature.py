@@ -1,5 +1,6 @@
 """Signatures of all schemes: what is accepted, what is refused, and what a refusal says."""
 
+import hmac
 import re
 from collections.abc import Iterator
 
@@ -94,6 +95,27 @@ def test_two_secrets_are_valid_while_one_replaces_the_other(sender: Sender) -> N
     signature_of(sender.document(sender.secret, new)).verify(head, BODY, START_MS)
     text = refusal(signature_of(sender.document(new, new[:-6] + "AAAAA" + new[-1])), head)
     assert "any of the profile's 2 secrets" in text
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_every_secret_is_compared_with_every_signature(
+    position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them match, so that the time does not tell which one did."""
+    stripe = SENDERS[1]
+    secrets = [stripe.secret, stripe.secret + "2", stripe.secret + "3"]
+    head = stripe.sign(secrets[position], BODY, START_MS)
+    head[b"stripe-signature"] += b",v1=" + b"0" * 64
+    compared: list[tuple[object, object]] = []
+    compare = hmac.compare_digest
+
+    def counted(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    signature_of(stripe.document(*secrets)).verify(head, BODY, START_MS)
+    assert len(compared) == len(set(compared)) == 3 * 2
 
 
 @by_timed_sender
