@@ -143,3 +143,21 @@ async def test_ages_end_with_the_decoding_budget(tmp_path: Path) -> None:
             await at(api, 4_999, partition)
         assert await lags(api) == [0, None]
         assert (await client.get(LAG)).json()["total_lag"] == 2
+
+
+async def test_a_lag_of_markers_alone_has_no_age(api: Api) -> None:
+    """The end of a transaction is an offset and no record: it has nothing that could be old."""
+    batch = build_batch(
+        [(START_MS, None, b"1", ())],
+        base_sequence=0,
+        is_transactional=True,
+        producer_id=5,
+        producer_epoch=0,
+    )
+    assert (await api.client.post(BATCHES, content=bytes(batch), headers=RAW)).status_code == 201
+    end = {"producer_id": 5, "producer_epoch": 0, "action": "commit"}
+    url = "/v1/topics/events/partitions/0/transactions"
+    assert (await api.client.post(url, json=end)).status_code == 200
+    await at(api, 1)
+    assert (await api.client.get(LAG)).json()["total_lag"] == 1
+    assert await lags(api) == [None]
