@@ -1,0 +1,49 @@
+"""Parts of JSON bodies: each with its bytes, and never more than a request may have."""
+
+import pytest
+
+from app.codecs.json_parts import elements_of, json_lines, text_lines
+from app.http.problems import MalformedRequest
+from engine.errors import InvalidRecord, TooLarge
+
+
+@pytest.mark.parametrize("max_records", [4, 1_000])
+def test_elements_are_counted_and_cut_alike(max_records: int) -> None:
+    """With more commas than elements, they are found one by one: by msgspec's own message."""
+    body = b' [1 ,{"a":[1,2],"b":"],\\"" } , "x,y"\n,[[],[3]] ] '
+    wanted = [b"1", b'{"a":[1,2],"b":"],\\"" }', b'"x,y"', b"[[],[3]]"]
+    assert [bytes(one) for one in elements_of(body, max_records=max_records)] == wanted
+
+
+def test_too_many_elements_are_refused_before_they_are_made() -> None:
+    """Sixteen MiB of `[1,1,…` would take forty times their size."""
+    with pytest.raises(TooLarge):
+        elements_of(b"[" + b"1," * 1_000_000 + b"1]", max_records=10)
+    with pytest.raises(InvalidRecord):
+        elements_of(b'{"a":1,"b":2}', max_records=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [(b"1\n[\n", 2), (b"1 2\n", 1), (b'{"a":\n1}\n', 1), (b"1\n\n" + b"[" * 100_000, 3)],
+)
+def test_a_line_that_is_not_one_value_is_named(body: bytes, line: int) -> None:
+    """The decoder alone would take several values in a line, and values of several lines."""
+    with pytest.raises(MalformedRequest, match=f"line {line}"):
+        json_lines(body, max_records=10)
+
+
+def test_lines_are_counted_before_they_are_made() -> None:
+    """Of text and of NDJSON; also where the lines are empty."""
+    for lines in (json_lines, text_lines):
+        with pytest.raises(TooLarge):
+            lines(b"\n" * 11, max_records=10)
+    assert json_lines(b"\n" * 10, max_records=10) == []
+    assert text_lines(b"\n" * 10, max_records=10) == [b""] * 10
+
+
+def test_a_large_body_has_the_same_lines() -> None:
+    """Above the size up to which bodies are decoded before their values are counted."""
+    line = b'"%b"' % (b"x" * 1_000_000)
+    body = b"\n".join([line] * 3)
+    assert [bytes(one) for one in json_lines(body, max_records=3)] == [line] * 3
