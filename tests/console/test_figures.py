@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, CDPSession
+from playwright.sync_api import Browser, CDPSession, Page
 
 from tests.support.browser import Console, browsing
 from tests.support.process import Process, serving_process
@@ -17,6 +17,9 @@ pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "console")]
 
 TAIL_SECONDS = int(os.environ.get("TAIL_SECONDS", "60"))
 """An hour before a release: `TAIL_SECONDS=3600`."""
+
+WARM_SECONDS = 12
+"""After this every message that is kept was drawn once."""
 
 WATCHED_SECONDS = 30
 RECORDS = 1_000_000
@@ -83,10 +86,15 @@ def test_a_key_is_found_among_a_million_records(away: Console, client: httpx.Cli
     assert took_ms <= 10_000
 
 
-def heap_bytes(session: CDPSession) -> float:
-    session.send("HeapProfiler.collectGarbage")
-    metrics = session.send("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in metrics if one["name"] == "JSHeapUsedSize"))
+def heap_bytes(page: Page, session: CDPSession) -> float:
+    """The least of five moments: rows that are being drawn come on top."""
+    sizes = []
+    for _ in range(5):
+        page.wait_for_timeout(1000)
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        sizes.append(next(one["value"] for one in metrics if one["name"] == "JSHeapUsedSize"))
+    return float(min(sizes))
 
 
 def test_a_busy_tail_stays_smooth_and_small(away: Console, client: httpx.Client) -> None:
@@ -106,9 +114,10 @@ def test_a_busy_tail_stays_smooth_and_small(away: Console, client: httpx.Client)
         away.text("the newest 5,000 are kept").wait_for()
         session = away.page.context.new_cdp_session(away.page)
         session.send("Performance.enable")
-        before = heap_bytes(session)
+        away.page.evaluate(FRAMES, WARM_SECONDS)
+        before = heap_bytes(away.page, session)
         frames = away.page.evaluate(FRAMES, TAIL_SECONDS)
-        after = heap_bytes(session)
+        after = heap_bytes(away.page, session)
     finally:
         stopped.set()
         sender.join()
