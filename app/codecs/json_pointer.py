@@ -53,6 +53,8 @@ class Pointer:
             parts: list[str] = JsonPointer(text).parts
         except JsonPointerException as error:
             raise InvalidRequestValue(f"{text!r} is not a JSON Pointer: {error}") from None
+        if not parts:
+            raise InvalidRequestValue("a JSON Pointer here names a part of the body, not all of it")
         if len(parts) > MAX_PARTS:
             raise InvalidRequestValue(f"a JSON Pointer has at most {MAX_PARTS} parts")
         self.text = text
