@@ -34,10 +34,10 @@ def parts_of(
 ) -> Iterator[list[NewRecord] | RecordColumns]:
     """Yield the records in parts of at most `max_bytes` as a batch; a larger record goes alone."""
     room = max_bytes - HEADER_BYTES - _DELIVERY_BYTES
-    sizes = _sizes(records)
-    if len(records) == 1 or sum(sizes) <= room:
+    if len(records) == 1 or _total(records) <= room:
         yield records
         return
+    sizes = _sizes(records)
     start, used = 0, 0
     for index, size in enumerate(sizes):
         if used + size > room and index > start:
@@ -47,15 +47,27 @@ def parts_of(
     yield _slice(records, start, len(sizes))
 
 
+def _total(records: list[NewRecord] | RecordColumns) -> int:
+    """Return the sum of `_sizes`; of columns without a step of Python for each record."""
+    if not isinstance(records, RecordColumns):
+        return sum(_sizes(records))
+    data = sum(map(len, filter(None, records.values))) + sum(map(len, filter(None, records.keys)))
+    return data + len(records) * _fixed_bytes(records)
+
+
+def _fixed_bytes(records: RecordColumns) -> int:
+    """Return the most bytes of each record besides its key and value.
+
+    Lines and elements have the same headers; those of a delivery have room of their own.
+    """
+    return RECORD_BYTES + (header_bytes(records.headers[-1]) if records.headers else 0)
+
+
 def _sizes(records: list[NewRecord] | RecordColumns) -> list[int]:
     if isinstance(records, RecordColumns):
-        # Lines and elements have the same headers; those of a delivery have room of their own.
-        of_headers = header_bytes(records.headers[-1]) if records.headers else 0
-        fixed = RECORD_BYTES + of_headers
-        if any(key is not None for key in records.keys):
-            pairs = zip(records.keys, records.values, strict=True)
-            return [fixed + len(key or b"") + len(value or b"") for key, value in pairs]
-        return [fixed + len(value or b"") for value in records.values]
+        fixed = _fixed_bytes(records)
+        pairs = zip(records.keys, records.values, strict=True)
+        return [fixed + len(key or b"") + len(value or b"") for key, value in pairs]
     return [
         RECORD_BYTES + len(key or b"") + len(value or b"") + header_bytes(headers)
         for _, key, value, headers in records
