@@ -85,7 +85,7 @@ FAULTS: Final = (
             Edit(
                 "engine/cleaner/cleaner.py",
                 "        compaction = log.maintenance.compaction()"
-                "  # first: a change from here on makes it stale\n"
+                "  # first, so that any later change makes it stale\n"
                 "        try:\n"
                 "            with log.durability.health.reading:\n"
                 "                dirty = self._range(log, compaction.segments, marks)\n",

@@ -207,7 +207,7 @@ GUARDS: Final = (
         ("write",),
         of_owner(Checkpoints, lambda owner, part: part in vars(owner).values(), "_writing"),
     ),
-    Guard(DirectoryHealth, ("_can_read", "_cause"), own("_lock"), only_set=True),
+    Guard(DirectoryHealth, ("_can_read", "cause"), own("_lock"), only_set=True),
     Guard(Directories, ("_allocate_above",), own("_allocating")),
     Guard(Directories, ("write_topics",), of_manager("_admin")),
     Guard(Directories, ("leave_clean",), of_manager("_moving", "_admin")),
