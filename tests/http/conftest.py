@@ -45,3 +45,18 @@ def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], 
         monkeypatch.setattr(zstd, "ZstdDecompressor", Decompressor)
 
     return watch
+
+
+@pytest.fixture
+async def spread(api: Api) -> Api:
+    """A service with a topic of three partitions."""
+    await api.create("spread", partitions=3)
+    return api
+
+
+@pytest.fixture
+async def patient(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
+    """The same, with a service that only flushes on request."""
+    async with running(tmp_path, commit_interval_ms=600_000) as api:
+        await api.create("spread", partitions=3)
+        yield api

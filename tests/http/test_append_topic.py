@@ -1,7 +1,6 @@
 """Appends to a topic, the server picking partitions: protocol rules A13 and A14."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,6 @@ from tests.support.service import NDJSON, Api, running
 pytestmark = pytest.mark.anyio
 
 PATH = "/v1/topics/spread/records"
-
-
-@pytest.fixture
-async def spread(api: Api) -> Api:
-    await api.create("spread", partitions=3)
-    return api
-
-
-@pytest.fixture
-async def patient(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
-    """The same, with a service that only flushes on request."""
-    async with running(tmp_path, commit_interval_ms=600_000) as api:
-        await api.create("spread", partitions=3)
-        yield api
 
 
 async def test_a_key_goes_where_a_kafka_producer_puts_it(spread: Api) -> None:
