@@ -15,6 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import StorageOffline
 from engine.log.log import Log
 from engine.manager.manager import LogManager
+from engine.metrics import NullRecorder
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.machine import Operation
@@ -218,3 +219,23 @@ def test_a_truncation_during_the_sync_leaves_nothing_visible_that_it_removed(
     world.disk.meanwhile = truncate
     outcomes = commit_together(first.durability.health, [first, second])
     assert outcomes == [(first, 2), (second, 0)]
+
+
+class BrokenRecorder(NullRecorder):
+    """A recorder that breaks its promise never to raise, for one log."""
+
+    def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
+        if log.partition == 1:
+            raise RuntimeError(f"cannot count {log} after {duration_ms} ms")
+
+
+def test_an_unexpected_error_after_the_sync_is_the_outcome_of_its_log_alone() -> None:
+    """The other logs of the round are committed."""
+    manager = opened(World(recorder=BrokenRecorder()), A)
+    manager.create_topic(EVENTS.topic, 2, {})
+    logs = [manager.log(TopicPartition(EVENTS.topic, number)) for number in range(2)]
+    for log in logs:
+        log.append(new_batch())
+    outcomes = commit_together(logs[0].durability.health, logs)
+    assert outcomes[0] == (logs[0], 1)
+    assert isinstance(outcomes[1][1], RuntimeError)
