@@ -28,5 +28,6 @@ describe("numbers as people read them", () => {
     expect(relativeTime(1000, 1500)).toBe("now");
     expect(relativeTime(0, 7_200_000)).toBe("2 h ago");
     expect(relativeTime(90_000, 0)).toBe("in 1 min");
+    expect(relativeTime(0, 5074 * 86_400_000)).toBe("13 y ago");
   });
 });

@@ -71,12 +71,14 @@ export function utcTime(ms: Int): string {
   return Number.isNaN(time.getTime()) ? String(ms) : time.toISOString();
 }
 
+const YEAR_MS = 365.25 * 86_400_000;
+
 /** How long ago, or ahead, in one unit. */
 export function relativeTime(ms: Int, now = Date.now()): string {
   const distance = now - Number(ms);
   const size = Math.abs(distance);
   if (size < 1000) return "now";
-  const units: [number, string][] = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
+  const units: [number, string][] = [[YEAR_MS, "y"], [86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
   const [length, unit] = units.find(([one]) => size >= one) ?? [1000, "s"];
   const text = `${Math.floor(size / length)} ${unit}`;
   return distance >= 0 ? `${text} ago` : `in ${text}`;
