@@ -68,19 +68,21 @@ def test_axe_finds_nothing_on_any_page(console: Console, width: int, scheme: Any
     assert {path: found for path, found in faults.items() if found} == {}
 
 
+def shown(console: Console, path: str) -> tuple[str, str]:
+    """Return the heading and the address once the page has what it asked for."""
+    console.page.wait_for_load_state("networkidle" if "live" not in path else "load")
+    heading = console.page.locator("main h1, main h2").first
+    heading.wait_for()
+    return heading.inner_text(), console.page.url
+
+
 def test_every_address_can_be_reloaded(console: Console) -> None:
     """A reload shows what it showed; what is in the address stays there."""
     for path in PAGES:
         console.page.goto(f"{console.url}/console/{path}")
-        console.page.locator("main h1, main h2").first.wait_for()
-        heading = console.page.locator("main h1, main h2").first.inner_text()
-        address = console.page.url
+        before = shown(console, path)
         console.page.reload()
-        console.page.locator("main h1, main h2").first.wait_for()
-        assert (console.page.locator("main h1, main h2").first.inner_text(), console.page.url) == (
-            heading,
-            address,
-        )
+        assert shown(console, path) == before
     console.errors[:] = [one for one in console.errors if "404" not in one]  # the absent topic
 
 
