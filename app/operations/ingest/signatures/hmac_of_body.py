@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from app.operations.ingest.signatures.signature import Claim, HmacSignature, text_keys
+from app.operations.ingest.signatures.signature import Claim, HmacSignature
 from schemas.ingest import PutIngestSignature, Scheme
 
 
@@ -25,7 +25,7 @@ class HmacOfBody(HmacSignature):
         encoding = document.encoding or "hex"
         shown = "base64" if encoding == "base64" else "hexadecimal digits"
         self.form = f"{document.prefix or ''}<{algorithm} HMAC of the body in {shown}>"
-        super().__init__(document, text_keys(document), algorithm=algorithm, encoding=encoding)
+        super().__init__(document, algorithm=algorithm, encoding=encoding)
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:  # noqa: ARG002  # no time
         value = self._value(head, self.name)

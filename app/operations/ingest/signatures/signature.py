@@ -141,12 +141,15 @@ class HmacSignature(Signature):
     def __init__(
         self,
         document: PutIngestSignature,
-        keys: Iterable[bytes],
+        keys: Iterable[bytes] | None = None,
         *,
         algorithm: str = "sha256",
         encoding: SignatureEncoding = "hex",
     ) -> None:
+        """Without `keys`, the secrets are used as text."""
         super().__init__(document)
+        if keys is None:
+            keys = [secret.encode() for secret in document.secrets or ()]
         # The key schedule is computed once; a copy of it costs less than half of a new one.
         self._keyed = tuple(hmac.new(key, digestmod=algorithm) for key in keys)
         self._encode = _ENCODERS[encoding]
@@ -161,11 +164,6 @@ class HmacSignature(Signature):
             for signature in claim.signatures:
                 is_signed |= hmac.compare_digest(expected, signature)
         return is_signed
-
-
-def text_keys(document: PutIngestSignature) -> list[bytes]:
-    """Return the keys of a scheme whose secrets are used as text."""
-    return [secret.encode() for secret in document.secrets or ()]
 
 
 def _base64(digest: bytes) -> bytes:

@@ -6,13 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from app.operations.ingest.signatures.signature import (
-    MAX_SIGNATURES,
-    Claim,
-    HmacSignature,
-    text_keys,
-)
-from schemas.ingest import PutIngestSignature
+from app.operations.ingest.signatures.signature import MAX_SIGNATURES, Claim, HmacSignature
 
 _SLACK_TIME: Final = "X-Slack-Request-Timestamp"
 _SLACK_VERSION: Final = b"v0="
@@ -27,9 +21,6 @@ class Slack(HmacSignature):
     name = "X-Slack-Signature"
     form = "v0=<hexadecimal digits>"
     advice = "use the signing secret of the app's Basic Information, not its verification token"
-
-    def __init__(self, document: PutIngestSignature) -> None:
-        super().__init__(document, text_keys(document))
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         value = self._value(head, self.name)
@@ -48,9 +39,6 @@ class Stripe(HmacSignature):
     name = "Stripe-Signature"
     form = "t=<seconds>,v1=<hexadecimal digits>"
     advice = "use the endpoint's signing secret, whsec_…, not an API key"
-
-    def __init__(self, document: PutIngestSignature) -> None:
-        super().__init__(document, text_keys(document))
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         times: list[bytes] = []
