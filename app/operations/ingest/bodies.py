@@ -104,7 +104,7 @@ def records_of(
 ) -> NewRecords:
     """Return the records of a body, ready for a batch.
 
-    Raises MalformedRequest for JSON that is none, InvalidRecord if there is no record, or one that
+    Raises MalformedRequest for invalid JSON, InvalidRecord if there is no record, or one that
     is not acceptable, TooLarge if there are too many.
     """
     values = plan.cut(body, max_records)
