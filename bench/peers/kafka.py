@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,18 +22,46 @@ _MIB: Final = 1 << 20
 
 _PROPERTIES: Final = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node_id}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
 controller.listener.names=CONTROLLER
 log.dirs={data}
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.retention.ms=-1
 """
+_ALONE: Final = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place of one node in its cluster: the ports of all nodes by node id, and its own id."""
+
+    cluster_id: str
+    node_id: int
+    ports: Mapping[int, tuple[int, int]]
+    """Of the broker and of the controller."""
+
+    @classmethod
+    def of_cluster(cls, nodes: int) -> list[Self]:
+        """Return the seats of a new cluster, with ports that are free now."""
+        found = free_ports(2 * nodes)
+        ports = {number + 1: (found[number], found[nodes + number]) for number in range(nodes)}
+        cluster_id = base64.urlsafe_b64encode(b"t" + os.urandom(15)).decode().rstrip("=")
+        return [cls(cluster_id, node_id, ports) for node_id in ports]
+
+    def properties(self) -> str:
+        """Return the settings that follow from the seat, `{data}` left open."""
+        broker, controller = self.ports[self.node_id]
+        voters = ",".join(f"{one}@127.0.0.1:{port}" for one, (_, port) in self.ports.items())
+        return _PROPERTIES.format(
+            node_id=self.node_id, voters=voters, broker=broker, controller=controller, data="{data}"
+        )
 
 
 def run_tool(jars: Path, *words: str, given: str | None = None) -> str:
@@ -51,28 +82,43 @@ def _java(jars: Path, *options: str) -> list[str]:
 
 
 class Broker(Program):
-    """One broker, its own controller, while the `with` block runs. Its heap is the usual 1 GiB.
+    """One broker, a controller too, while the `with` block runs. Its heap is the usual 1 GiB.
 
-    `data` is its data directory, on which a second `with` block goes on.
+    `data` is its data directory, on which a second `with` block goes on. Without a seat it is a
+    cluster of its own. `settings` are lines of its `server.properties`.
     """
 
-    def __init__(self, jars: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        folder: Path,
+        seat: Seat | None = None,
+        *,
+        heap_mib: int = 1024,
+        settings: Mapping[str, str] = _ALONE,
+    ) -> None:
+        seat = seat or Seat.of_cluster(1)[0]
+        name = "kafka" if len(seat.ports) == 1 else f"kafka-{seat.node_id}"
         self._jars = jars
-        self.data = folder / "kafka"
-        self._properties = folder / "server.properties"
-        broker, controller = free_ports(2)
-        self.address = f"127.0.0.1:{broker}"
-        self._properties.write_text(
-            _PROPERTIES.format(broker=broker, controller=controller, data=self.data)
-        )
-        command = [*_java(jars, "-Xms1g", "-Xmx1g"), _BROKER, str(self._properties)]
-        super().__init__(command, folder / "kafka.txt", f"kafka://{self.address}")
+        self._cluster_id = seat.cluster_id
+        self.data = folder / name
+        self.properties = folder / f"{name}.properties"
+        self.address = f"127.0.0.1:{seat.ports[seat.node_id][0]}"
+        lines = [f"{key}={value}\n" for key, value in settings.items()]
+        self.properties.write_text(seat.properties().format(data=self.data) + "".join(lines))
+        heap = (f"-Xms{heap_mib}m", f"-Xmx{heap_mib}m")
+        command = [*_java(jars, *heap), _BROKER, str(self.properties)]
+        super().__init__(command, folder / f"{name}.txt", f"kafka://{self.address}")
 
     def __enter__(self) -> Self:
-        if not self.data.exists():
-            identifier = self.tool(_STORAGE, "random-uuid").split()[-1]
-            self.tool(_STORAGE, "format", "-t", identifier, "-c", str(self._properties))
+        self.format()
         return super().__enter__()
+
+    def format(self) -> None:
+        """Make its data directory, unless it is there."""
+        if not self.data.exists():
+            settings = str(self.properties)
+            self.tool(_STORAGE, "format", "-t", self._cluster_id, "-c", settings)
 
     def create_topic(self, topic: str, partitions: int, **settings: str) -> None:
         """Create a topic, `_` for `.` in its settings; the first one waits for the broker."""

@@ -26,7 +26,15 @@ class Program:
         self._log = log
 
     def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, or start it again after `stop` or `kill`."""
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -34,9 +42,9 @@ class Program:
                 stderr=log,
                 start_new_session=True,
             )
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """End it in order; kill it if that takes too long."""
         self._process.terminate()
         try:
             self._process.wait(_STOP_TIMEOUT_S)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import bench.peers
 from bench.load import post
 from bench.peers.http_logs import array, strings
+from bench.peers.kafka import Seat
 from bench.peers.spark import requests_of
 from bench.peers.values import VALUE_BYTES, some_values, write_values
 from tests.support.kafka_batches import decoded, encode, numbered
@@ -75,3 +76,13 @@ def test_the_versions_of_the_peers_are_fixed_and_no_registry_is_named() -> None:
         assert versions
         assert all(version and version[0].isdecimal() for version in versions)
         assert project.find(f"{MAVEN}repositories") is None
+
+
+def test_the_nodes_of_a_cluster_agree_about_its_voters() -> None:
+    """Each node has ports of its own, and all have the same list of controllers."""
+    seats = Seat.of_cluster(3)
+    lines = [dict(line.split("=", 1) for line in seat.properties().splitlines()) for seat in seats]
+    assert [each["node.id"] for each in lines] == ["1", "2", "3"]
+    assert len({each["listeners"] for each in lines}) == 3
+    assert len({each["controller.quorum.voters"] for each in lines}) == 1
+    assert len({seat.cluster_id for seat in seats}) == 1
