@@ -84,7 +84,7 @@ bench: setup ## Measure against the yardsticks in the same run: a table, and JSO
 	@$(BIN)/python -m bench.warm $(BIN)/python -m bench.engine
 
 .PHONY: bench-peers
-bench-peers: setup ## Measure beside Kafka's broker, Spark's Kafka source, s2-lite and Durable Streams (Java, Maven, cargo, npm, network)
+bench-peers: setup ## Measure beside Durable Streams, s2-lite, Kafka's broker and Spark's Kafka source (Java, Maven, cargo, npm, network)
 	@$(BIN)/python -m bench.warm $(BIN)/python -m bench.peers
 
 MEASURE ?= single

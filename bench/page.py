@@ -29,9 +29,9 @@ tried.
 
 
 _TITLES: Final = {
+    "peers.json": "Beside its peers",
     "service.json": "The service",
     "engine.json": "The engine",
-    "peers.json": "Beside its peers",
 }
 
 _BUSY_LOAD: Final = 2.0

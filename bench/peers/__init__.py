@@ -1,12 +1,12 @@
 """tidelog beside what its users could pick instead: the same load, the same machine, the same run.
 
     make bench-peers                    all of it; needs Java 17, Maven, cargo, npm, a network
-    python -m bench.peers http          some of it
+    python -m bench.peers rust          some of it; --seconds 2 takes less than two minutes
 
     packages.py     what the package managers fetch into build/peers, once
     program.py      a peer's service as a process
-    http_logs.py    other logs that speak HTTP: s2-lite, and the Node server of Durable Streams
-    http.py         appends of JSON to them and to ours
+    http_logs.py    other logs that speak HTTP: Durable Streams' servers in Rust and Node, s2-lite
+    http.py         appends of JSON to each of them and to ours, in turn
     kafka.py        an Apache Kafka broker as a process, and the performance tools it comes with
     native.py       those tools against raw batches over HTTP
     spark.py        Spark's own Kafka source against ours, on the same batches

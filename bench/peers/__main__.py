@@ -16,13 +16,15 @@ from app.client.connection import Connection
 from bench.documents import COMMITTED
 from bench.figures import Figure, parse_measures, report
 from bench.measures import Bench
-from bench.peers.http import http
+from bench.peers.http import node, rust, s2
 from bench.peers.native import native
 from bench.peers.spark import spark
 from demo.children import Server, serve_arguments
 
 MEASURES: Final[dict[str, Callable[[Bench, int], list[Figure]]]] = {
-    "http": http,
+    "rust": rust,
+    "s2": s2,
+    "node": node,
     "native": native,
     "spark": spark,
 }

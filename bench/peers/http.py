@@ -1,66 +1,118 @@
-"""Appends of JSON over HTTP, flushed before the answer: ours beside other logs that speak it."""
+"""Appends of JSON over HTTP, flushed before the answer: ours beside another log that speaks it."""
 
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 from typing import Final
 
 from app.client.connection import topic_path
-from bench.appends import json_value
+from bench.appends import json_value, rounds_of
 from bench.figures import Figure
 from bench.load import post
 from bench.measures import Bench
 from bench.memory import resident_bytes
-from bench.peers.http_logs import HttpLog, durable_streams, s2_lite
+from bench.peers.http_logs import (
+    LOGS,
+    HttpLog,
+    durable_streams_node,
+    durable_streams_rust,
+    s2_lite,
+)
 
 _JSON: Final = "application/json"
-_SHAPES: Final = ((1, 1), (1, 64), (1_000, 8))
-"""Records in a request, and connections."""
+_TOPIC: Final = "http"
+_ROUNDS: Final = 3
 _MIB: Final = 1 << 20
 
 
-def http(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - loads last a time
-    """Append in three shapes, everybody in turn, and look at what each takes of memory."""
-    bench.create_topic("http", partitions=1)
-    figures: list[Figure] = []
-    with ExitStack() as stack:
-        logs = [stack.enter_context(start(bench.folder)) for start in (s2_lite, durable_streams)]
-        for count, connections in _SHAPES:
-            figures += _shape(bench, logs, count, connections)
-        own_bytes = resident_bytes(bench.service.pid)
-        figures += [_memory(own_bytes, log) for log in logs]
-    return figures
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A load, and the share of the Rust server's rate that is asked for."""
+
+    records: int
+    connections: int
+    logs: int
+    of_rust: float
+
+    @property
+    def name(self) -> str:
+        connections = f"{self.connections} connection{'s' * (self.connections > 1)}"
+        logs = f", {self.logs} logs" if self.logs > 1 else ""
+        return f"JSON, {self.records:,} a request, {connections}{logs}, flushed"
 
 
-def _shape(bench: Bench, logs: list[HttpLog], count: int, connections: int) -> list[Figure]:
-    chance = random.Random(count)
-    values = [json_value(chance) for _ in range(count)]
+_SHAPES: Final = (
+    _Shape(1, 1, 1, of_rust=0.8),
+    _Shape(1, 64, 1, of_rust=0.65),
+    _Shape(1, 64, LOGS, of_rust=0.45),
+    _Shape(1_000, 8, 1, of_rust=0.6),
+)
+
+
+def rust(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - loads last a time
+    """Measure beside the Rust server of Durable Streams; it stores values and nothing else."""
+    return _beside(bench, durable_streams_rust, lambda shape: shape.of_rust)
+
+
+def s2(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - as above
+    """Measure beside S2's own server."""
+    return _beside(bench, s2_lite, lambda _: 1.0)
+
+
+def node(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - as above
+    """Measure beside the Node server of Durable Streams."""
+    return _beside(bench, durable_streams_node, lambda _: 1.0)
+
+
+def _beside(
+    bench: Bench,
+    start: Callable[[Path], AbstractContextManager[HttpLog]],
+    share_of: Callable[[_Shape], float],
+) -> list[Figure]:
+    """Append in every shape, in turn with the other log; then compare the peaks of memory."""
+    bench.create_topic(_TOPIC, partitions=LOGS)
+    with start(bench.folder) as log:
+        figures = [_shape(bench, log, shape, share_of(shape)) for shape in _SHAPES]
+        return [*figures, _memory(bench, log)]
+
+
+def _shape(bench: Bench, log: HttpLog, shape: _Shape, share: float) -> Figure:
+    chance = random.Random(shape.records)
+    values = [json_value(chance) for _ in range(shape.records)]
     body = b'{"records":[%s]}' % b",".join(b'{"value":%s}' % value for value in values)
-    own = bench.load([post(topic_path("http", 0, "records"), _JSON, body)], connections)
-    name = f"JSON, {count:,} a request, {connections} connection{'s' * (connections > 1)}, flushed"
-    figures = []
-    for log in logs:
-        theirs = bench.load([log.append(values)], connections, log.program)
-        figures.append(
-            Figure(
-                f"{name}; {log.name.split()[0]}",
-                own.per_second * count,
-                "records/s",
-                target=theirs.per_second * count,
-                yardstick=log.name,
-                yardstick_value=theirs.per_second * count,
-                note=f"{own.note}; {log.name} {theirs.note}",
-            )
+    paths = [topic_path(_TOPIC, number, "records") for number in range(shape.logs)]
+    ours = [post(path, _JSON, body) for path in paths]
+    theirs = log.appends(values, shape.logs)
+    rounds = [
+        (
+            bench.load(ours, shape.connections),
+            bench.load(theirs, shape.connections, log.program),
         )
-    return figures
+        for _ in range(_ROUNDS)
+    ]
+    here, there = (rounds_of(loads) for loads in zip(*rounds, strict=True))
+    ratio = median(one.per_second / other.per_second for one, other in rounds)
+    return Figure(
+        f"{shape.name}; {log.name}",
+        here.per_second * shape.records,
+        "records/s",
+        target=share * there.per_second * shape.records,
+        yardstick=log.name,
+        yardstick_value=there.per_second * shape.records,
+        note=f"{ratio:.2f} in the median of the rounds; {here.note}; {log.name} {there.note}",
+    )
 
 
-def _memory(own_bytes: int, log: HttpLog) -> Figure:
+def _memory(bench: Bench, log: HttpLog) -> Figure:
     theirs = resident_bytes(log.program.pid) / _MIB
     return Figure(
-        f"memory after all that, at its peak; {log.name.split()[0]}",
-        own_bytes / _MIB,
+        f"memory after these loads, at its peak; {log.name}",
+        resident_bytes(bench.service.pid) / _MIB,
         "MiB",
         target=theirs,
         yardstick=log.name,

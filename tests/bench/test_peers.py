@@ -10,8 +10,9 @@ from xml.etree import ElementTree as ET
 
 import bench.peers
 from bench.load import post
-from bench.peers.http_logs import array, strings
+from bench.peers.http_logs import LOGS, HttpLog, array, strings
 from bench.peers.kafka import Seat
+from bench.peers.program import Program
 from bench.peers.spark import requests_of
 from bench.peers.values import VALUE_BYTES, some_values, write_values
 from tests.support.kafka_batches import decoded, encode, numbered
@@ -46,6 +47,15 @@ def test_every_log_is_sent_the_same_values() -> None:
     assert json.loads(array(values)) == [{"a": "ü"}, [2]]
 
 
+def test_a_load_of_many_logs_has_a_request_for_each(tmp_path: Path) -> None:
+    """Connection `n` sends request `n` modulo their number, so every log gets its share."""
+    program = Program(["unused"], tmp_path / "log.txt", "http://127.0.0.1:1")
+    log = HttpLog("peer 1", program, [f"/{n}" for n in range(LOGS)], {}, array)
+    requests = log.appends([b"1"], LOGS)
+    assert [request.split()[1] for request in requests] == [b"/%d" % n for n in range(64)]
+    assert log.appends([b"1"], 1) == requests[:1]
+
+
 def test_a_request_says_how_long_its_body_is() -> None:
     """The length is that of the body in bytes, and what else was asked for is in the head."""
     head, body = post("/p", "text/plain", "ü".encode(), {"x-so": "1"}).split(b"\r\n\r\n")
@@ -65,7 +75,7 @@ def test_a_measure_that_is_none_is_refused() -> None:
     command = [sys.executable, "-m", "bench.peers", "speed"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no measure is called speed: http, native, spark" in done.stderr
+    assert "no measure is called speed: rust, s2, node, native, spark" in done.stderr
 
 
 def test_the_versions_of_the_peers_are_fixed_and_no_registry_is_named() -> None:
