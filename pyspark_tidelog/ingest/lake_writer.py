@@ -6,14 +6,13 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 -- as everywhere in Spark
+from pyspark.sql import DataFrame
 
 from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.lake.checkpoint import Identity, sync_plan
 from pyspark_tidelog.lake.layout import Split
-from pyspark_tidelog.lake.target import Sink
+from pyspark_tidelog.tables.table import Batch, Table
 
 
 class Written(NamedTuple):
@@ -30,8 +29,9 @@ class LakeWriter:
         self, plan: Plan, identity: Identity, checkpoint: Path, stop: threading.Event
     ) -> None:
         self._layout = plan.layout
-        self._sink = plan.sink(identity.job_id)
+        self._table = plan.table()
         self._quarantine = plan.quarantine()
+        self._job_id = identity.job_id
         self._stop = stop
         self.checkpoint = checkpoint
         self.written: dict[int, Written] = {}
@@ -51,19 +51,19 @@ class LakeWriter:
             raise JobError("the job is stopping")
         self.is_writing = True
         try:
-            sync_plan(self.checkpoint, batch_id)
-            self._write(self._layout.split(frame), batch_id)
+            plan = sync_plan(self.checkpoint, batch_id)
+            self._write(self._layout.split(frame), Batch(self._job_id, batch_id, plan))
         except OSError as error:
             raise JobFailed(f"{error.filename or 'the lake'}: {error.strerror}") from error
         finally:
             self.is_writing = False
 
-    def _write(self, split: Split, batch_id: int) -> None:
-        rows = _put_counted(self._sink, split.rows, batch_id)
-        self._count(batch_id, Written(rows, 0))
+    def _write(self, split: Split, batch: Batch) -> None:
+        rows = append_once(self._table, split.rows, batch)
+        self._count(batch.number, Written(rows, 0))
         if split.bad is not None and self._quarantine is not None:
-            bad = _put_counted(self._quarantine, split.bad, batch_id)
-            self._count(batch_id, Written(bad, bad))
+            bad = append_once(self._quarantine, split.bad, batch)
+            self._count(batch.number, Written(bad, bad))
 
     def _count(self, batch_id: int, new: Written) -> None:
         """Count what was published, even if Spark fails before it records the micro-batch."""
@@ -73,11 +73,10 @@ class LakeWriter:
         )
 
 
-def _put_counted(sink: Sink, rows: DataFrame, batch_id: int) -> int:
-    """Return the number of rows; 0 if the micro-batch was published before."""
-    if sink.has(batch_id):
+def append_once(table: Table, rows: DataFrame, batch: Batch) -> int:
+    """Return the number of rows that were added; 0 if the table has the micro-batch already."""
+    if table.has(batch):
         return 0
-    seen = Observation()
-    sink.stage(rows.observe(seen, F.count(F.lit(1)).alias("rows")), batch_id)
-    sink.publish(batch_id)
-    return int(seen.get["rows"])
+    staged = table.stage(rows, batch)
+    table.publish(staged)
+    return staged.rows

@@ -11,18 +11,20 @@ from pyspark.sql.types import StructType
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.ingest.job import INFER, IngestJob
-from pyspark_tidelog.lake.checkpoint import Terms, load_identity, local_folder
+from pyspark_tidelog.lake.checkpoint import Terms, load_identity
 from pyspark_tidelog.lake.ddl import parse_schema
-from pyspark_tidelog.lake.folders import FolderSink
 from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
-from pyspark_tidelog.lake.target import Sink, Target, parse_target, require_delta
 from pyspark_tidelog.partitions import LogSnapshot
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.positions import EARLIEST
 from pyspark_tidelog.source.service import resolve
 from pyspark_tidelog.source.tasks import OffsetRange
+from pyspark_tidelog.tables.opening import open_table
+from pyspark_tidelog.tables.places import FolderPlace, Place
+from pyspark_tidelog.tables.table import Table
+from pyspark_tidelog.tables.target import Target, local_folder, parse_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,7 @@ class Plan:
     def target_of(job: IngestJob) -> Target:
         """Return the lake that the job writes to; raise OptionError if it cannot."""
         target = parse_target(job.to)
-        if target.kind == "delta":
-            require_delta()
+        open_table(target)  # a package may be missing
         return target
 
     @classmethod
@@ -67,20 +68,20 @@ class Plan:
         )
         return cls(target, layout, terms)
 
-    def sink(self, job_id: str) -> Sink:
-        """Return the sink for the rows."""
-        names = tuple(self.layout.partition_names())
-        if self.target.kind == "delta":
-            from pyspark_tidelog.lake.delta import DeltaSink  # noqa: PLC0415 -- an extra
+    def table(self) -> Table:
+        """Return the table for the rows."""
+        return open_table(self.target, self.layout.partition_names())
 
-            return DeltaSink(self.target.folder, job_id, names)
-        return FolderSink(self.target.kind, self.target.folder, names)
-
-    def quarantine(self) -> Sink | None:
-        """Return the sink for records that do not fit: Parquet, which keeps every byte."""
+    def quarantine(self) -> Table | None:
+        """Return the table for records that do not fit: Parquet, which keeps every byte."""
         if self.terms.quarantine is None:
             return None
-        return FolderSink("parquet", Path(self.terms.quarantine))
+        return open_table(Target("parquet", self.terms.quarantine))
+
+    def places(self) -> list[Place]:
+        """Return the places that belong to this job, that of the rows first."""
+        tables = (self.table(), self.quarantine())
+        return [table.place for table in tables if table is not None]
 
 
 def _values(
@@ -91,7 +92,7 @@ def _values(
         return None
     if job.schema != INFER:
         return parse_schema(job.schema)
-    known = load_identity(local_folder("the checkpoint", job.checkpoint))
+    known = load_identity(FolderPlace(local_folder("the checkpoint", job.checkpoint)))
     if known is not None and known.terms.schema is not None:
         return StructType.fromJson(dict(known.terms.schema))
     return infer_schema(_sample(options, client, snapshot))

@@ -28,11 +28,12 @@ from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, Ing
 from pyspark_tidelog.ingest.lake_writer import LakeWriter
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.progress import Progress
-from pyspark_tidelog.lake.checkpoint import claimed, local_folder, mend_torn_entry
+from pyspark_tidelog.lake.checkpoint import claimed, mend_torn_entry
 from pyspark_tidelog.session import local_session
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.spark_errors import RootCause, root_cause
+from pyspark_tidelog.tables.target import local_folder
 
 _POLL_S: Final = 0.2
 _IDLE_POLL_S: Final = 1.0  # each poll is a call to the JVM
@@ -71,7 +72,7 @@ def run(
     )
     with ExitStack() as stack:
         stop = stack.enter_context(_stop_signals())
-        identity = stack.enter_context(claimed(checkpoint, target.folder, plan.terms))
+        identity = stack.enter_context(claimed(checkpoint, plan.places(), plan.terms))
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
         mend_torn_entry(checkpoint)

@@ -9,23 +9,20 @@ by every later one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark_tidelog.errors import JobError, OptionError
-from pyspark_tidelog.lake.durable_files import locked, replace_text, sync_file, sync_folder
+from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.tables.durable_files import sync_file, sync_folder
+from pyspark_tidelog.tables.places import IDENTITY_NAME, FolderPlace, Place
 
 VERSION: Final = 2
-
-IDENTITY_NAME: Final = "_tidelog-job.json"
-"""Readers of a table skip names that begin with an underscore."""
-
-LOCK_NAME: Final = "_tidelog-job.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +50,51 @@ class Identity:
 
 
 @contextmanager
-def claimed(checkpoint: Path, sink_folder: Path, terms: Terms) -> Iterator[Identity]:
-    """Lock checkpoint and lake for this job.
+def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator[Identity]:
+    """Lock checkpoint and tables for this job.
 
-    The first run writes the identity into both; a later one raises JobError unless both still
-    have the same identity and the terms are unchanged.
+    The first run writes the identity into all of them; a later one raises JobError unless they
+    still have the same identity and the terms are unchanged.
     """
-    filled = [sink_folder, *([Path(terms.quarantine)] if terms.quarantine else [])]
-    if len({checkpoint, *filled}) <= len(filled):
+    own = FolderPlace(checkpoint)
+    if len({str(own), *map(str, places)}) <= len(places):
         raise JobError("checkpoint, sink and quarantine must be folders of their own")
     with ExitStack() as stack:
-        _take(stack, checkpoint)
-        known = load_identity(checkpoint)
+        stack.enter_context(own.claim())
+        known = load_identity(own)
         if known is None:
-            _require_unused(checkpoint, sink_folder)
+            _require_unused(checkpoint, places[0])
         elif _is_open(checkpoint, known.terms, terms):
             known = replace(known, terms=terms)
         else:
             _require_same(checkpoint, known.terms, terms)
-        for folder in filled:
-            _take(stack, folder)
-            _require_own(folder, checkpoint, known)
+        for place in places:
+            stack.enter_context(place.claim())
+            _require_own(place, checkpoint, known)
         if known is None:
             known = Identity(str(uuid.uuid4()), terms)
-        # The checkpoint first: a lake without identity and without data can be claimed again.
-        for folder in (checkpoint, *filled):
-            if load_identity(folder) != known:
-                _store(folder, known)
+        # The checkpoint first: a table without identity and without data can be claimed again.
+        for place in (own, *places):
+            if load_identity(place) != known:
+                _store(place, known)
         yield known
 
 
-def load_identity(folder: Path) -> Identity | None:
-    """Return the identity in a folder, None if there is none; raise JobError if it is damaged."""
-    path = folder / IDENTITY_NAME
+def load_identity(place: Place) -> Identity | None:
+    """Return the identity in a place, None if there is none; raise JobError if it is damaged."""
+    text = place.load()
+    if text is None:
+        return None
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(text)
         if document.pop("version") == VERSION:
             document["partition_by"] = tuple(document["partition_by"])
             return Identity(document.pop("job_id"), Terms(**document))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise JobError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise JobError(f"{path} is damaged: {error}") from error
-    raise JobError(f"{path} was written by another version of tidelog: choose new folders")
+        raise JobError(f"{IDENTITY_NAME} in {place} is damaged: {error}") from error
+    raise JobError(
+        f"{IDENTITY_NAME} in {place} was written by another version of tidelog: choose new folders"
+    )
 
 
 def mend_torn_entry(checkpoint: Path) -> None:
@@ -114,15 +111,17 @@ def mend_torn_entry(checkpoint: Path) -> None:
             newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
 
 
-def sync_plan(checkpoint: Path, batch_id: int) -> None:
-    """Sync the offsets of a micro-batch; must precede its first byte in the lake.
+def sync_plan(checkpoint: Path, batch_id: int) -> str:
+    """Sync the offsets of a micro-batch, and return a digest of them.
 
-    A micro-batch in the lake is never written again, so after a power cut Spark must repeat the
-    same offsets instead of planning others.
+    This must precede its first byte in the lake. A micro-batch in the lake is never written again,
+    so after a power cut Spark must repeat the same offsets instead of planning others.
     """
     offsets = checkpoint / "offsets"
-    sync_file(offsets / str(batch_id))
+    entry = offsets / str(batch_id)
+    sync_file(entry)
     sync_folder(offsets)
+    return hashlib.sha256(entry.read_bytes()).hexdigest()[:16]
 
 
 def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
@@ -131,35 +130,24 @@ def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
     return not has_begun and (known.sink, known.topic_ids) == (terms.sink, terms.topic_ids)
 
 
-def _take(stack: ExitStack, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK_NAME).open("ab").close()
-    except OSError as error:
-        raise JobError(f"{folder} cannot be written: {error.strerror}") from error
-    if not stack.enter_context(locked(folder / LOCK_NAME)):
-        raise JobError(f"another job or a compaction is running on {folder}")
-
-
-def _require_own(folder: Path, checkpoint: Path, known: Identity | None) -> None:
-    owner = load_identity(folder)
-    has_data = any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir())
-    if owner is None and has_data:
-        raise JobError(f"{folder} holds files that no tidelog job wrote: choose another")
+def _require_own(place: Place, checkpoint: Path, known: Identity | None) -> None:
+    owner = load_identity(place)
+    if owner is None and place.has_data():
+        raise JobError(f"{place} holds files that no tidelog job wrote: choose another")
     if owner is not None and (known is None or owner.job_id != known.job_id):
         raise JobError(
-            f"{folder} belongs to another checkpoint than {checkpoint}: "
+            f"{place} belongs to another checkpoint than {checkpoint}: "
             f"use that one, or choose a new folder for both"
         )
 
 
-def _require_unused(checkpoint: Path, sink_folder: Path) -> None:
+def _require_unused(checkpoint: Path, table: Place) -> None:
     """Raise JobError for a checkpoint or lake that was used before, without this identity."""
     if (checkpoint / "offsets").exists():
         raise JobError(f"{checkpoint} is the checkpoint of another query: choose a new folder")
-    if load_identity(sink_folder) is not None:
+    if load_identity(table) is not None:
         raise JobError(
-            f"{sink_folder} was filled with another checkpoint than {checkpoint}, which is new: "
+            f"{table} was filled with another checkpoint than {checkpoint}, which is new: "
             f"use the old one, or choose a new folder for both"
         )
 
@@ -196,14 +184,6 @@ def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
             )
 
 
-def _store(folder: Path, identity: Identity) -> None:
+def _store(place: Place, identity: Identity) -> None:
     document = {"version": VERSION, "job_id": identity.job_id, **asdict(identity.terms)}
-    replace_text(folder / IDENTITY_NAME, json.dumps(document, indent=2))
-
-
-def local_folder(option: str, text: str) -> Path:
-    """Return the absolute path of a local path or `file:` URL; raise OptionError for others."""
-    path = text.removeprefix("file://") if text.startswith("file:///") else text
-    if not path or "://" in path:
-        raise OptionError(f"{option} must be a folder of this machine, not {text!r}")
-    return Path(path).expanduser().absolute()
+    place.store(json.dumps(document, indent=2))

@@ -23,20 +23,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.lake.durable_files import (
+from pyspark_tidelog.tables.durable_files import (
     exchange_folders,
     locked,
     replace_text,
     sync_folder,
     sync_tree,
 )
-from pyspark_tidelog.lake.folders import (
+from pyspark_tidelog.tables.folders import (
     MERGED,
     batches_of,
     files_below,
     groups_of,
     merged_through,
 )
+from pyspark_tidelog.tables.target import Target
 
 TARGET_BYTES: Final = 128 << 20
 
@@ -159,9 +160,9 @@ def compact_delta(
     """
     from deltalake.exceptions import DeltaError  # noqa: PLC0415 -- an extra
 
-    from pyspark_tidelog.lake.delta import open_table  # noqa: PLC0415 -- the same
+    from pyspark_tidelog.tables.delta import DeltaTable  # noqa: PLC0415 -- the same
 
-    table = open_table(folder)
+    table = DeltaTable(Target("delta", str(folder))).current()
     if table is None:
         return Compacted()
     before = len(table.file_uris())

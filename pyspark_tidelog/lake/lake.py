@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobError, OptionError
-from pyspark_tidelog.lake.checkpoint import LOCK_NAME, Identity, load_identity, local_folder
+from pyspark_tidelog.lake.checkpoint import Identity, load_identity
 from pyspark_tidelog.lake.compaction import (
     TARGET_BYTES,
     Compacted,
@@ -19,12 +19,14 @@ from pyspark_tidelog.lake.compaction import (
 )
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.lake.stored_rows import StoredRows
-from pyspark_tidelog.lake.target import require_delta
 from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, Verdict, Verifier
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.stream_offsets import StreamOffset
+from pyspark_tidelog.tables.opening import open_table
+from pyspark_tidelog.tables.places import LOCK_NAME, FolderPlace
+from pyspark_tidelog.tables.target import Target, local_folder
 
 
 class Lake:
@@ -34,8 +36,7 @@ class Lake:
         self.folder = local_folder("the lake", folder)
         self._identity = self._known()
         self.kind = self._identity.terms.sink.partition(":")[0]
-        if self.kind == "delta":
-            require_delta()
+        self._table = open_table(Target(self.kind, str(self.folder)))
 
     def verify(
         self,
@@ -63,7 +64,7 @@ class Lake:
                 )
         layout = self._layout()
         verifier = Verifier(
-            StoredRows(self.kind, self.folder, layout.rows, layout),
+            StoredRows(self._table, layout.rows),
             self._bad_rows(layout),
             layout,
             known,
@@ -88,7 +89,7 @@ class Lake:
         )
 
     def _known(self) -> Identity:
-        known = load_identity(self.folder)
+        known = load_identity(FolderPlace(self.folder))
         if known is None:
             raise JobError(f"{self.folder} is not a lake: no tidelog job has written it")
         return known
@@ -109,13 +110,11 @@ class Lake:
         folder = Path(quarantine)
         if folder.is_relative_to(before):  # the lake may have been moved
             folder = self.folder / folder.relative_to(before)
-        return StoredRows(
-            "parquet", folder, layout.bad_rows, Layout(has_headers=layout.has_headers)
-        )
+        return StoredRows(open_table(Target("parquet", str(folder))), layout.bad_rows)
 
     def _done(self, checkpoint: str) -> dict[TopicPartition, Extent]:
         folder = local_folder("the checkpoint", checkpoint)
-        owner = load_identity(folder)
+        owner = load_identity(FolderPlace(folder))
         if owner is None or owner.job_id != self._identity.job_id:
             raise JobError(f"{folder} is not the checkpoint of {self.folder}")
         done = max((int(e.name) for e in (folder / "commits").glob("[0-9]*")), default=None)

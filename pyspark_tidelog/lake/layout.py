@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everywhere in Spark
 from pyspark.sql import types as T  # noqa: N812 -- the same
 
 from pyspark_tidelog.errors import JobError, OptionError
-from pyspark_tidelog.lake.json_rows import JsonRows, arrow_type_of, nullable
 from pyspark_tidelog.records.columns import spark_schema
+from pyspark_tidelog.tables.json_rows import JsonRows, arrow_type_of, nullable
 
 REASON: Final = "reason"
 _FITTED: Final = "_tidelog_fitted"

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_tidelog.lake.json_rows import JsonRows
 from pyspark_tidelog.lake.layout import REASON, Layout
 from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
@@ -25,6 +24,7 @@ from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets
+from pyspark_tidelog.tables.json_rows import JsonRows
 
 TURN_OFFSETS: Final = 1 << 25
 """Offsets compared in one turn, which takes 300 MB."""

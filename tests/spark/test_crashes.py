@@ -61,8 +61,8 @@ import json, queue, sys, threading
 from pathlib import Path
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
-from pyspark_tidelog.lake.delta import DeltaSink
-from pyspark_tidelog.lake.folders import FolderSink
+from pyspark_tidelog.tables.delta import DeltaTable
+from pyspark_tidelog.tables.folders import FolderTable
 from pyspark_tidelog.session import local_conf, local_session
 
 orders = {"published": queue.Queue(), "written": queue.Queue()}
@@ -75,14 +75,14 @@ def stop_at(step, folder, batch_id):
 
 def stopping(kind):
     publish = kind.publish
-    def stop_and_publish(self, batch_id):
-        stop_at("written", self.folder, batch_id)
-        publish(self, batch_id)
-        stop_at("published", self.folder, batch_id)
+    def stop_and_publish(self, staged):
+        stop_at("written", self.folder, staged.batch.number)
+        publish(self, staged)
+        stop_at("published", self.folder, staged.batch.number)
     kind.publish = stop_and_publish
 
-stopping(FolderSink)
-stopping(DeltaSink)
+stopping(FolderTable)
+stopping(DeltaTable)
 conf = {
     **local_conf(cores=2),
     "spark.master": sys.argv[2],

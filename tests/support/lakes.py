@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.lake.checkpoint import Terms, claimed
 from pyspark_tidelog.lake.ddl import parse_schema
-from pyspark_tidelog.lake.folders import group_name
-from pyspark_tidelog.lake.json_rows import arrow_type_of
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
+from pyspark_tidelog.tables.folders import group_name
+from pyspark_tidelog.tables.json_rows import arrow_type_of
+from pyspark_tidelog.tables.places import FolderPlace
 from tests.support.kafka_batches import SentRecord
 
 Row = dict[str, Any]
@@ -46,7 +47,8 @@ class HandMadeLake:
             tuple(partition_by),
             None if values is None else str(self.folder / "_quarantine"),
         )
-        with claimed(self.checkpoint, self.folder, terms) as identity:
+        folders = [self.folder, *([self.folder / "_quarantine"] if values else [])]
+        with claimed(self.checkpoint, [*map(FolderPlace, folders)], terms) as identity:
             self.job_id = identity.job_id
 
     def put(self, batch_id: int, rows: Sequence[Row], *, leaf: str = "") -> Path:

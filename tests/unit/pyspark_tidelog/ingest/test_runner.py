@@ -96,7 +96,7 @@ def test_what_was_inferred_once_stays(tmp_path: Path, service: LogService) -> No
     log.append([SentRecord(1, None, b'{"a": 1}')])
     wanted = replace(job(tmp_path, service.url), schema="infer")
     assert planned(wanted).layout.values == parse_schema("a BIGINT")
-    with claimed(tmp_path / "checkpoint", tmp_path / "lake", planned(wanted).terms):
+    with claimed(tmp_path / "checkpoint", planned(wanted).places(), planned(wanted).terms):
         log.append([SentRecord(1, None, b'{"a": 1, "b": 1}')])
         assert planned(wanted).layout.values == parse_schema("a BIGINT")
         assert planned(replace(wanted, schema="x INT")).layout.values == parse_schema("x INT")

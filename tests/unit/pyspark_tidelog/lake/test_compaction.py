@@ -10,11 +10,13 @@ import pytest
 
 from pyspark_tidelog.errors import JobError, OptionError
 from pyspark_tidelog.lake import compaction
-from pyspark_tidelog.lake.checkpoint import LOCK_NAME
 from pyspark_tidelog.lake.compaction import Compacted
-from pyspark_tidelog.lake.durable_files import exchange_folders, locked
-from pyspark_tidelog.lake.folders import FolderSink, data_files
 from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.tables.durable_files import exchange_folders, locked
+from pyspark_tidelog.tables.folders import FolderTable, data_files
+from pyspark_tidelog.tables.places import LOCK_NAME
+from pyspark_tidelog.tables.table import Batch
+from pyspark_tidelog.tables.target import Target
 from tests.support.disk_calls import disk_calls
 from tests.support.kafka_batches import numbered
 from tests.support.lakes import HandMadeLake, rows_of
@@ -43,8 +45,13 @@ def test_a_group_is_merged_and_takes_part_in_the_job(lake: HandMadeLake) -> None
     """Its micro-batches count as there, the partition folders stay, a second time does nothing."""
     assert Lake(str(lake.folder)).compact() == Compacted(3, 2)
     assert offsets(lake) == EVERY
-    sink = FolderSink(lake.kind, lake.folder)
-    assert [sink.has(n) for n in (0, 1, 7, 8, 1_000, 1_001)] == [*(True,) * 3, False, True, False]
+    sink = FolderTable(Target(lake.kind, str(lake.folder)))
+    assert [sink.has(Batch("job", n)) for n in (0, 1, 7, 8, 1_000, 1_001)] == [
+        *(True,) * 3,
+        False,
+        True,
+        False,
+    ]
     assert [f.partition for f in data_files(lake.folder)] == [
         (("partition", text),) for text in "010"
     ]
@@ -64,7 +71,7 @@ def test_what_came_after_a_compaction_is_merged_by_the_next(lake: HandMadeLake) 
     lake.put(1_002, rows_of(numbered(5), first=2_000), leaf="partition=0")
     assert Lake(str(lake.folder)).compact() == Compacted(2, 1)
     assert offsets(lake) == [*EVERY, *range(2_000, 2_005)]
-    assert FolderSink(lake.kind, lake.folder).has(1_001)
+    assert FolderTable(Target(lake.kind, str(lake.folder))).has(Batch("job", 1_001))
 
 
 def test_the_newest_group_is_the_jobs_while_it_runs(lake: HandMadeLake) -> None:

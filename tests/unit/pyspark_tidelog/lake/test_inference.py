@@ -7,7 +7,7 @@ import pytest
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.inference import infer_schema
-from pyspark_tidelog.lake.json_rows import JsonRows
+from pyspark_tidelog.tables.json_rows import JsonRows
 
 SAMPLE = [
     b'{"id": 1, "delay": null, "tail": null, "ok": true, "legs": [{"to": "x"}, {"km": 1}]}',

@@ -12,7 +12,7 @@ from pyspark_tidelog.lake.layout import (
     parse_partition_column,
     require_partition_type,
 )
-from pyspark_tidelog.lake.target import parse_target
+from pyspark_tidelog.tables.target import parse_target
 
 
 def test_without_a_schema_a_row_is_a_record() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Schema
+from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_tidelog.lake.delta import DeltaSink, open_table
+from pyspark_tidelog.tables.delta import DeltaTable
+from pyspark_tidelog.tables.table import Batch, Staged
+from pyspark_tidelog.tables.target import Target
 from tests.support.disk_calls import disk_calls
 
 
@@ -18,11 +20,12 @@ def test_the_files_and_their_names_are_on_disk_before_the_transaction(tmp_path: 
     staging = tmp_path / "_writing" / "batch_id=0"
     staging.mkdir(parents=True)
     pq.write_table(rows, staging / "part-0.parquet")
-    sink = DeltaSink(tmp_path, "job", _schema=Schema.from_arrow(rows.schema))
+    ours = DeltaTable(Target("delta", str(tmp_path)))
+    schema = StructType([StructField("offset", LongType())])
     with disk_calls() as calls:
-        sink.publish(0)
-    table = open_table(tmp_path)
-    assert table is not None
+        ours.publish(Staged(Batch("job", 0), 2, schema, staging))
+    assert ours.has(Batch("job", 0))
+    assert [*ours.files()] != []
     (data,) = tmp_path.glob("batch_id=0-*")
     made = [call.replace(data.name, "DATA") for call in calls.below(tmp_path)]
     log = ["sync _delta_log", "sync ."]

@@ -1,4 +1,4 @@
-"""The sink for Delta tables: Spark writes the Parquet files, delta-rs commits them, without a jar.
+"""Delta tables: Spark writes the Parquet files, delta-rs commits them, without a jar.
 
 Spark writes the files of a micro-batch beside the table; they are moved into it, and one
 transaction adds them all. The transaction holds the job's id and the micro-batch's number, so a
@@ -13,61 +13,74 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from pyspark_tidelog.errors import JobFailed
-from pyspark_tidelog.lake.durable_files import sync_folder, sync_tree
-from pyspark_tidelog.lake.folders import WRITING, files_below, write_files
+from pyspark_tidelog.tables.durable_files import sync_folder, sync_tree
+from pyspark_tidelog.tables.folders import WRITING, files_below, write_files
+from pyspark_tidelog.tables.places import FolderPlace
+from pyspark_tidelog.tables.table import Batch, DataFile, Staged
+from pyspark_tidelog.tables.target import Target
 
 _LOG: Final = "_delta_log"
 
 
-@dataclass(slots=True)
-class DeltaSink:
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
     """A Delta table that one job writes."""
 
-    folder: Path
-    app_id: str
-    """The job's id, from its checkpoint; numbers of micro-batches are relative to it."""
+    target: Target
     partition_by: tuple[str, ...] = ()
-    _schema: Schema | None = field(default=None, repr=False)
 
-    def has(self, batch_id: int) -> bool:
-        table = open_table(self.folder)
-        last = None if table is None else table.transaction_version(self.app_id)
-        return last is not None and batch_id <= last
+    @property
+    def folder(self) -> Path:
+        return self.target.folder
 
-    def stage(self, rows: DataFrame, batch_id: int) -> None:
-        self._schema = Schema.from_json(rows.schema.json())
-        write_files(rows, "parquet", self._staging(batch_id), self.partition_by)
+    @property
+    def place(self) -> FolderPlace:
+        return FolderPlace(self.folder)
 
-    def publish(self, batch_id: int) -> None:
+    def has(self, batch: Batch) -> bool:
+        table = self.current()
+        last = None if table is None else table.transaction_version(batch.job_id)
+        return last is not None and batch.number <= last
+
+    def stage(self, rows: DataFrame, batch: Batch) -> Staged:
+        folder = self.folder / WRITING / f"batch_id={batch.number}"
+        count = write_files(rows, "parquet", folder, self.partition_by)
+        return Staged(batch, count, rows.schema, folder)
+
+    def publish(self, staged: Staged) -> None:
         """Move the files into the table, then commit them."""
-        assert self._schema is not None, "a micro-batch is staged before it is published"
+        assert staged.folder is not None, "the files are in a folder of their own"
+        batch = staged.batch
         # A unique name, so that files left by a crashed attempt are never taken for these.
-        data = self.folder / f"batch_id={batch_id}-{uuid.uuid4().hex[:12]}"
-        actions: list[AddAction | RemoveAction] = list(_moved(self._staging(batch_id), data))
+        data = self.folder / f"batch_id={batch.number}-{uuid.uuid4().hex[:12]}"
+        actions: list[AddAction | RemoveAction] = list(_moved(staged.folder, data))
         sync_folder(self.folder)
-        table = open_table(self.folder) or DeltaTable.create(
-            self.folder, self._schema, partition_by=list(self.partition_by)
+        schema = Schema.from_json(staged.schema.json())
+        table = self.current() or deltalake.DeltaTable.create(
+            self.folder, schema, partition_by=list(self.partition_by)
         )
         try:
             table.create_write_transaction(
                 actions,
                 "append",
-                self._schema,
+                schema,
                 partition_by=list(self.partition_by),
                 commit_properties=CommitProperties(
-                    app_transactions=[Transaction(self.app_id, batch_id)]
+                    app_transactions=[Transaction(batch.job_id, batch.number)]
                 ),
             )
         except DeltaError as error:
@@ -77,16 +90,25 @@ class DeltaSink:
         sync_folder(self.folder)
         shutil.rmtree(self.folder / WRITING, ignore_errors=True)
 
-    def _staging(self, batch_id: int) -> Path:
-        return self.folder / WRITING / f"batch_id={batch_id}"
+    def files(self) -> Iterator[DataFile]:
+        table = self.current()
+        if table is None:
+            return
+        added = pa.table(table.get_add_actions(flatten=False)).select(["path", "size_bytes"])
+        for row in added.to_pylist():
+            yield DataFile(row["path"], row["size_bytes"])
 
+    def batches(self, columns: StructType) -> Iterator[pa.RecordBatch]:
+        table = self.current()
+        if table is not None:
+            yield from table.to_pyarrow_dataset().to_batches(columns=columns.fieldNames())
 
-def open_table(folder: Path) -> DeltaTable | None:
-    """Return the current version of the table, or None if there is none yet."""
-    try:
-        return DeltaTable(folder)
-    except TableNotFoundError:
-        return None
+    def current(self) -> deltalake.DeltaTable | None:
+        """Return the current version of the table, or None if there is none yet."""
+        try:
+            return deltalake.DeltaTable(self.folder)
+        except TableNotFoundError:
+            return None
 
 
 def _moved(staging: Path, data: Path) -> Iterator[AddAction]:
@@ -128,10 +150,3 @@ def _statistics(found: pq.FileMetaData) -> Mapping[str, object]:
             smallest[name] = min(group.min for group in groups)
             greatest[name] = max(group.max for group in groups)
     return {"numRecords": found.num_rows, "minValues": smallest, "maxValues": greatest}
-
-
-def table_batches(folder: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the table."""
-    table = open_table(folder)
-    if table is not None:
-        yield from table.to_pyarrow_dataset().to_batches(columns=columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_tidelog.lake.durable_files import replace_text, sync_tree
+from pyspark_tidelog.tables.durable_files import replace_text, sync_tree
 from tests.support.disk_calls import disk_calls
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.lake.ddl import parse_schema
-from pyspark_tidelog.lake.json_rows import JsonRows, arrow_type_of
+from pyspark_tidelog.tables.json_rows import JsonRows, arrow_type_of
 
 NULLS = dict.fromkeys(("a", "b", "m", "t", "d", "s", "y", "r"))
 ROWS = JsonRows(

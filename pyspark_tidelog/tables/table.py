@@ -1,0 +1,71 @@
+"""The interface of a table: it stores each micro-batch of its job once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from pyspark_tidelog.tables.places import Place
+from pyspark_tidelog.tables.target import Target
+
+
+class Batch(NamedTuple):
+    """A micro-batch, as the table records it."""
+
+    job_id: str
+    """From the checkpoint; numbers of micro-batches are relative to it."""
+    number: int
+    plan: str = ""
+    """A digest of its offsets, by which a table recognizes a micro-batch of another plan."""
+
+
+class DataFile(NamedTuple):
+    """A file of rows, and the partition columns that are not in the file, as text."""
+
+    path: str
+    """Relative to the table, or a URL."""
+    size_bytes: int
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A micro-batch that is written, but not in the table yet."""
+
+    batch: Batch
+    rows: int
+    schema: StructType
+    folder: Path | None = None
+    """Its files, if they have to be moved into the table."""
+
+
+class Table(Protocol):
+    """A table that one job fills."""
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def place(self) -> Place:
+        """Where the identity of the job is stored."""
+
+    def has(self, batch: Batch) -> bool:
+        """Whether the micro-batch is in the table."""
+
+    def stage(self, rows: DataFrame, batch: Batch) -> Staged:
+        """Compute the micro-batch and write it durably where readers do not look."""
+
+    def publish(self, staged: Staged) -> None:
+        """Add the micro-batch to the table durably, in one step."""
+
+    def files(self) -> Iterator[DataFile]:
+        """Yield the data files of the current version."""
+
+    def batches(self, columns: StructType) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of all rows, in any order; the types may still have to be cast."""
