@@ -213,11 +213,11 @@ UV_SUBSET := $(UV_COMPILE) --no-annotate --constraint requirements.lock --output
 
 .PHONY: lock
 lock: setup ## Resolve the locks anew from pyproject.toml (UPGRADE=1 takes the newest of everything)
-	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml $(SPARK_PROJECT) --extra arrow --extra kafka --extra otel --extra delta --extra java --group dev
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml $(SPARK_PROJECT) --extra arrow --extra kafka --extra otel --extra delta --extra iceberg --extra java --group dev
 	$(UV_SUBSET) deploy/locks/build.txt --group build
 	$(UV_SUBSET) deploy/locks/run.txt pyproject.toml
 	$(UV_SUBSET) deploy/locks/service.txt pyproject.toml --extra arrow --extra kafka
-	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml $(SPARK_PROJECT) --extra delta --extra java
+	$(UV_SUBSET) deploy/locks/spark.txt pyproject.toml $(SPARK_PROJECT) --extra delta --extra iceberg --extra java
 	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/release/tools.txt deploy/release/tools.in
 	$(UV_COMPILE) --no-annotate $(if $(UPGRADE),--upgrade) --output-file deploy/console/node.txt deploy/console/node.in
 
