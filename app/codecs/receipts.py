@@ -142,19 +142,21 @@ def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> 
     )
 
 
-def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag) -> Headers:
-    """Return the headers of an offsets answer; appends accept its ETag in If-Match."""
+def offsets_headers(
+    partition: Partition, marks: Watermarks, tag: LogTag | None, leader_epoch: int
+) -> Headers:
+    """Return the headers of an offsets answer; appends accept its ETag, if any, in If-Match."""
     end = marks.high_watermark
     url = b"%brecords?offset=%d&log_id=%b" % (
         partition.path,
         end,
         partition.log_id.encode(),
     )
-    return [
-        (b"etag", etag_of(*tag)),
-        *mark_headers(partition, marks, end, tag.leader_epoch),
-        (b"link", b'<%b>; rel="next"' % url),
-    ]
+    headers = mark_headers(partition, marks, end, leader_epoch)
+    headers.append((b"link", b'<%b>; rel="next"' % url))
+    if tag is not None:
+        headers.append((b"etag", etag_of(*tag)))
+    return headers
 
 
 def page_frame_bytes(partition: Partition) -> int:

@@ -63,6 +63,7 @@ async def _lag(exchange: Exchange, key: CursorKey, offset: int, level: FetchIsol
         partition = exchange.service.partition(key.topic, key.partition)
     except NotFound:
         return _Lag(key.topic, key.partition, offset)
+    await partition.refresh()
     marks = partition.watermarks
     start, end = marks.log_start_offset, marks.bound(level).offset
     unread = max(offset, start)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from app.codecs.calls import PARTITION
-from app.codecs.conditions import ensure_conditions, is_known
+from app.codecs.conditions import CONDITIONS, ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token, malformed_token
 from app.codecs.receipts import shown_marks, to_json
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
-from app.http.problems import GroupNotFound
+from app.http.problems import GroupNotFound, NotSupportedByBackend
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import numbered
 from app.operations.service import Service
@@ -34,6 +35,8 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
     """Store an offset: 201 for the first, otherwise 200; on disk in either case."""
     service = exchange.service
     _ensure_storable(service, key, wanted)
+    _ensure_can_depend(service, exchange.head)
+    await service.partition(key.topic, key.partition).refresh()
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
 
     def decide(before: Cursor | None) -> CursorValue:
@@ -54,13 +57,14 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
 async def get_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
     """Return a stored offset."""
     cursor = await exchange.service.groups.get(key)
-    if is_known(exchange.head, cursor.etag):
+    if cursor.etag is not None and is_known(exchange.head, cursor.etag):
         return Answer(304, [NO_STORE, *_tag_headers(cursor)], b"")
     return json_answer(to_json(_shown(key, cursor.value)), headers=_tag_headers(cursor))
 
 
 async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
     """Delete an offset; the deletion is on disk when this returns."""
+    _ensure_can_depend(exchange.service, exchange.head)
 
     def judge(before: Cursor) -> None:
         ensure_conditions(exchange.head, before.etag, group=key.group)
@@ -164,4 +168,15 @@ def _key_of(group: str, text: str) -> CursorKey:
 
 
 def _tag_headers(cursor: Cursor) -> Headers:
-    return [(b"etag", cursor.etag.encode())]
+    return [] if cursor.etag is None else [(b"etag", cursor.etag.encode())]
+
+
+def _ensure_can_depend(service: Service, head: Mapping[bytes, bytes]) -> None:
+    """Raise NotSupportedByBackend for a condition that the store cannot keep."""
+    if service.groups.has_conditions:
+        return
+    for name in CONDITIONS.intersection(head):
+        raise NotSupportedByBackend(
+            f"{name.decode()}: offsets in a Kafka cluster cannot be changed on a condition",
+            header=name.decode(),
+        )

@@ -39,6 +39,7 @@ async def list_producers(
     producers = await partition.producers()
     rest = [entry for entry in producers if entry.producer_id > after]
     page = rest[: min(page_size, service.settings.max_page_size)]
+    await partition.refresh()
     body = {
         "topic": partition.topic,
         "partition": partition.number,
@@ -54,6 +55,7 @@ async def get_append_outcome(
     """Return the outcome of the append with a sequence; raises ProducerNotFound."""
     producers = await partition.producers()
     entry = entry_of(producers, partition.topic_partition, producer_id)
+    await partition.refresh()
     marks = partition.watermarks
     is_present = epoch is None or epoch == entry.producer_epoch
     batch = _batch_with(entry, sequence) if is_present else None

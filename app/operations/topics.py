@@ -15,6 +15,7 @@ from app.codecs.receipts import log_answer, shown_marks, to_json
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.http.problems import CommitTimedOut
 from app.operations.exchange import Exchange
+from app.operations.read.offsets import refresh_all
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import StorageError
@@ -123,12 +124,14 @@ async def list_topics(
 async def list_partitions(service: Service, name: str) -> Answer:
     """Describe all partitions of a topic."""
     partitions = service.partitions(name)
+    await refresh_all(partitions)
     described = [await describe_partition(one, one.watermarks) for one in partitions]
     return json_answer(to_json({"topic": name, "partitions": described}))
 
 
 async def get_partition(partition: Partition) -> Answer:
     """Describe one partition."""
+    await partition.refresh()
     marks = partition.watermarks
     described = await describe_partition(partition, marks)
     return log_answer(partition, described, marks=marks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from app.http.problems import CursorNotFound
 from engine.types import NO_LEADER_EPOCH
@@ -33,11 +33,16 @@ class Cursor(NamedTuple):
     """A stored offset, and the ETag that identifies it until it is replaced."""
 
     value: CursorValue
-    etag: str
+    etag: str | None
+    """None where no change can be made conditional on it."""
 
 
 class GroupOffsets(ABC):
     """The offsets of all groups. What is stored or deleted is durable when a call returns."""
+
+    has_conditions: ClassVar[bool]
+    """Whether nothing changes an offset between its reading and its change; offsets then have
+    ETags."""
 
     @abstractmethod
     async def names(
@@ -59,13 +64,13 @@ class GroupOffsets(ABC):
     ) -> tuple[Cursor, bool]:
         """Store what `decide` returns for the present offset; return it, and True for a first one.
 
-        Nothing changes the offset in between. Raises what `decide` raises, PolicyViolation beyond
-        the limits of groups and offsets, StorageError.
+        With `has_conditions` nothing changes the offset in between. Raises what `decide` raises,
+        PolicyViolation beyond the limits of groups and offsets, StorageError.
         """
 
     @abstractmethod
     async def delete(self, key: CursorKey, judge: Callable[[Cursor], None]) -> None:
-        """Delete an offset unless `judge` raises; nothing changes it in between.
+        """Delete an offset unless `judge` raises, as `put`.
 
         Raises CursorNotFound, StorageError.
         """

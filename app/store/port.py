@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -126,6 +126,9 @@ class Partition(ABC):
         "topic_partition",
     )
 
+    is_local: ClassVar[bool]
+    """Whether the log is in this process: then `refresh` has nothing to do."""
+
     def __init__(self, topic_partition: TopicPartition, topic_id: str, identity: Hashable) -> None:
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
@@ -151,8 +154,8 @@ class Partition(ABC):
 
     @property
     @abstractmethod
-    def tag(self) -> LogTag:
-        """Identifies this state of the log's end."""
+    def tag(self) -> LogTag | None:
+        """Identifies this state of the log's end; None where no append can depend on it."""
 
     @property
     @abstractmethod
@@ -178,6 +181,13 @@ class Partition(ABC):
     @abstractmethod
     def segments_count(self) -> int:
         """How many segments there are, the active one included."""
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Bring the properties up to date: those of another server's log are as of its last answer.
+
+        Raises TopicNotFound, LogReplaced, and what says that the server does not answer.
+        """
 
     # -- what it holds -----------------------------------------------------------------------
 

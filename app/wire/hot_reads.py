@@ -18,7 +18,7 @@ from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.content_coding import ACCEPT_ENCODING, coded
 from app.operations.read.fetch import ensure_current, moved_since, start_now
-from app.operations.read.offsets import get_offsets
+from app.operations.read.offsets import known_offsets
 from app.operations.read.read import (
     batches_answer,
     find_now,
@@ -95,10 +95,26 @@ class HotRead(HotRequest):
 
     def finish(self) -> None:
         """Answer, begin to wait, or leave the rest to a task."""
+        call = self._call
+        if self._partition.is_local or (call is not None and call.start.offset is not None):
+            self._begin()
+        else:
+            self._start(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Ask for the log's offsets before they are used."""
+        try:
+            await self._partition.refresh()
+        except Exception as error:  # noqa: BLE001  # as below
+            await self._explain(error)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         call, partition = self._call, self._partition
         try:
             if call is None:
-                status, headers, body = get_offsets(partition)
+                status, headers, body = known_offsets(partition)
                 self._send(status, lines_of(headers), body)
                 return
             self._media_type = self._wanted(call)

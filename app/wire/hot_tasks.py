@@ -122,7 +122,7 @@ async def _ingest(exchange: Exchange, partition: Partition, call: IngestCall) ->
 
 
 async def _get_offsets(_exchange: Exchange, partition: Partition, _call: object) -> Answer:
-    return get_offsets(partition)
+    return await get_offsets(partition)
 
 
 _RUNS: Final[Mapping[str, _Run]] = {

@@ -58,8 +58,9 @@ def get_partition(exchange: Exchange, partition: Partition) -> Answer:
     return answer_of(exchange.head, _described(partition))
 
 
-def get_offsets(exchange: Exchange, partition: Partition) -> Answer:
+async def get_offsets(exchange: Exchange, partition: Partition) -> Answer:
     """Return where the partition begins, and the end of what readers may see."""
+    await partition.refresh()
     marks = partition.watermarks
     offsets = {"beginning_offset": marks.log_start_offset, "end_offset": marks.high_watermark}
     return answer_of(exchange.head, offsets)

@@ -227,7 +227,7 @@ async def produce_to_partition(
 )
 async def get_offsets(exchange: ExchangeDep, partition: PartitionDep) -> AnswerResponse:
     """Return the first and the end offset of a partition for readers."""
-    return AnswerResponse(metadata.get_offsets(exchange, partition))
+    return AnswerResponse(await metadata.get_offsets(exchange, partition))
 
 
 @router.get(

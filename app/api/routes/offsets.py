@@ -44,7 +44,7 @@ async def get_offsets(
     """
     if timestamp is not None:  # before getOffsetAt there was this; clients still send it
         return AnswerResponse(await operations.get_offset_at(exchange, partition, timestamp))
-    return AnswerResponse(operations.get_offsets(partition))
+    return AnswerResponse(await operations.get_offsets(partition))
 
 
 @router.get(

@@ -19,7 +19,7 @@ from app.http.answers import Body
 from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.table import Entry
 from app.store.port import Partition
-from engine.log.results import Appended
+from engine.log.results import Appended, LogTag
 from engine.records.builder import HeaderList, NewRecord, RecordColumns
 
 Note: TypeAlias = Callable[[TopicMemory, Entry, int], None]
@@ -102,14 +102,15 @@ class Claim:
         part = self.known.get(partition.number)
         if part is None:
             return None
+        marks = partition.watermarks
         return Appended(
             part.base_offset,
             part.base_offset + part.records_count - 1,
             part.records_count,
             part.timestamp,
             True,
-            partition.watermarks,
-            partition.tag,
+            marks,
+            partition.tag or LogTag(partition.leader_epoch, marks.log_end_offset, 0),
         )
 
     @property

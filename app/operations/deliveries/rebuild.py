@@ -81,6 +81,7 @@ class Rebuild:
 
     async def _found_in(self, partition: Partition, allowance: int) -> list[bytearray]:
         """Return the packed entries of one partition: of its newest range first."""
+        await partition.refresh()
         end = partition.watermarks.log_end_offset
         await partition.committed(end)  # an append that is not on disk yet counts too
         start = await partition.offset_appended_since(self._since_ms)

@@ -36,7 +36,7 @@ def numbered(partition: Partition, offset: int) -> int:
     return partition.watermarks.high_watermark if offset == LATEST else offset
 
 
-def with_end(partition: Partition, call: ReadCall) -> ReadCall:
+async def with_end(partition: Partition, call: ReadCall) -> ReadCall:
     """Return the call with a number in place of a named end.
 
     It no longer has a `log_id`, because the name's offset moves; raises LogReplaced if the log is
@@ -46,6 +46,7 @@ def with_end(partition: Partition, call: ReadCall) -> ReadCall:
     if end_offset is None or end_offset >= 0:
         return call
     ensure_log_id(partition, call.log_id)
+    await partition.refresh()
     if end_offset == LATEST:
         end_offset = partition.watermarks.bound(call.isolation).offset
     return call._replace(end_offset=numbered(partition, end_offset), log_id=None)
@@ -61,6 +62,8 @@ def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
 
 async def start_offset(exchange: Exchange, partition: Partition, call: ReadCall) -> int:
     """Return the start of the read as a number; raises LogReplaced."""
+    if call.start.offset is None:
+        await partition.refresh()
     start = start_now(partition, call)
     if start is not None:
         return start
@@ -70,7 +73,7 @@ async def start_offset(exchange: Exchange, partition: Partition, call: ReadCall)
 
 
 def start_now(partition: Partition, call: ReadCall) -> int | None:
-    """Do what `start_offset` does on this thread; None for a time, which needs a search."""
+    """Do what `start_offset` does with the offsets as they are known; None for a time."""
     ensure_log_id(partition, call.log_id)
     spec = call.start
     if spec.offset is not None:

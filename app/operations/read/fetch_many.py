@@ -155,7 +155,7 @@ class Fetch:
             try:
                 self._exchange.caller.ensure(Action.READ, part.wanted.topic)
                 part.partition = self._service.partition(part.wanted.topic, part.wanted.partition)
-                part.call = with_end(part.partition, part.call)
+                part.call = await with_end(part.partition, part.call)
                 part.start = await start_offset(self._exchange, part.partition, part.call)
             except (EngineError, ServiceError) as error:
                 part.fail(error)

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from app.codecs.receipts import offsets_body, offsets_headers, shown_marks, to_json
 from app.http.answers import Answer, Headers, json_answer
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.store.port import Partition
+from engine.log.results import LogTag
 from engine.types import INT64_MAX, TimestampAndOffset
 
 
-def get_offsets(partition: Partition) -> Answer:
+async def get_offsets(partition: Partition) -> Answer:
     """Return all offsets of a log, and the ETag for conditional appends."""
+    await partition.refresh()
+    return known_offsets(partition)
+
+
+def known_offsets(partition: Partition) -> Answer:
+    """Return what `get_offsets` does, with the offsets as they are known."""
     # The tag first: a tag older than the offsets can only make a condition fail, never succeed
     # for a log end that the client has not seen.
     tag = partition.tag
-    marks = partition.watermarks
-    headers: Headers = offsets_headers(partition, marks, tag)
-    body = offsets_body(partition, marks, tag.leader_epoch)
-    return json_answer(body, headers=headers)
+    marks, epoch = partition.watermarks, _epoch_of(partition, tag)
+    headers: Headers = offsets_headers(partition, marks, tag, epoch)
+    return json_answer(offsets_body(partition, marks, epoch), headers=headers)
+
+
+def _epoch_of(partition: Partition, tag: LogTag | None) -> int:
+    return partition.leader_epoch if tag is None else tag.leader_epoch
 
 
 async def get_offset_at(exchange: Exchange, partition: Partition, timestamp: str) -> Answer:
     """Return the offset of a time, or of a name for one."""
+    await partition.refresh()
     found = await _offset_at(exchange, partition, timestamp)
-    headers = offsets_headers(partition, partition.watermarks, partition.tag)
+    tag = partition.tag
+    epoch = _epoch_of(partition, tag)
+    headers = offsets_headers(partition, partition.watermarks, tag, epoch)
     return json_answer(to_json(found), headers=headers)
 
 
 async def get_topic_offsets(exchange: Exchange, topic: str, timestamp: str | None) -> Answer:
     """Return the offsets of all partitions, or their look-ups by time."""
     partitions = exchange.service.partitions(topic)
+    await refresh_all(partitions)
     if timestamp is None:
         described = [_marks_of(partition) for partition in partitions]
     else:
@@ -43,6 +60,11 @@ async def get_topic_offsets(exchange: Exchange, topic: str, timestamp: str | Non
             for partition in partitions
         ]
     return json_answer(to_json({"topic": topic, "partitions": described}))
+
+
+async def refresh_all(partitions: Iterable[Partition]) -> None:
+    """Bring the offsets of several logs up to date."""
+    await asyncio.gather(*(partition.refresh() for partition in partitions))
 
 
 def _marks_of(partition: Partition) -> dict[str, object]:

@@ -63,7 +63,7 @@ VARY: Final = (b"vary", b"accept, accept-encoding")
 async def read_batches(exchange: Exchange, partition: Partition, call: ReadCall) -> Answer:
     """Read whole batches, byte for byte as stored."""
     exchange.ensure_takes_batches()
-    call = with_end(partition, call)
+    call = await with_end(partition, call)
     etag = _etag(partition, call, RECORD_BATCH)
     if etag is not None and known_tag(exchange.head, (etag,)):
         return _not_modified(exchange, etag)
@@ -88,7 +88,7 @@ def batches_answer(
 async def read_records(exchange: Exchange, partition: Partition, call: ReadCall) -> Answer:
     """Read records as JSON, NDJSON or an Arrow stream."""
     media_type = exchange.wanted_records(call.media_type)
-    call = with_end(partition, call)
+    call = await with_end(partition, call)
     etag = _etag(partition, call, media_type)
     if etag is not None:
         # Each coding of JSON has its own tag; columns are never compressed.

@@ -11,7 +11,7 @@ from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
 from app.http.problems import InvalidBody
 from app.operations.exchange import Exchange
-from app.operations.read.fetch import start_now, start_offset
+from app.operations.read.fetch import start_offset
 from app.operations.service import Service
 from app.settings import Settings
 from app.store.port import Partition
@@ -140,12 +140,10 @@ async def _range(
 async def _resolve(
     exchange: Exchange, partition: Partition, spec: OffsetSpec, isolation: FetchIsolation
 ) -> int:
-    call = ReadCall(spec, isolation=isolation)
-    offset = start_now(partition, call)
-    if offset is not None:
+    offset = await start_offset(exchange, partition, ReadCall(spec, isolation=isolation))
+    if spec.offset is not None:
         return offset
-    end = partition.watermarks.bound(isolation).offset
-    return min(await start_offset(exchange, partition, call), end)
+    return min(offset, partition.watermarks.bound(isolation).offset)
 
 
 async def _splits(

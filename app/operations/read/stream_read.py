@@ -68,8 +68,9 @@ async def _begin(
     if scope["http_version"] == "1.0":
         raise MalformedRequest("stream=true needs HTTP/1.1: its response is chunked")
     log_id = partition.log_id
-    call = with_end(partition, call)
+    call = await with_end(partition, call)
     start = await start_offset(exchange, partition, call)
+    await partition.refresh()
     visible = partition.watermarks.bound(call.isolation).offset
     end = visible if call.end_offset is None else min(call.end_offset, visible)
     source = _Source(exchange, partition, log_id, call._replace(end_offset=end), media_type)

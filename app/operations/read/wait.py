@@ -29,13 +29,14 @@ class Watch:
     A wake-up while it does not wait is not lost: its next wait ends at once.
     """
 
-    __slots__ = ("_see_to", "_tail", "_timer", "_waiter", "_woken", "is_late")
+    __slots__ = ("_logs", "_see_to", "_tail", "_timer", "_waiter", "_woken", "is_late")
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, logs: Sequence[Hashable]) -> None:
         self.is_late = False
         """Whether the time of `wake_by` has come. Timers are rounded, so the loop's clock may still
         be before it: a reader that compared the two could sleep again without a timer."""
         self._tail = tail
+        self._logs = logs
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
         self._see_to: Callable[[], bool] = _look_oneself
@@ -50,11 +51,11 @@ class Watch:
         if not self._woken:
             self._see_to = see_to or _look_oneself
             self._waiter = asyncio.get_running_loop().create_future()
-            self._tail.waiting += 1
+            self._tail.begin_wait(self._logs)
             try:
                 await self._waiter
             finally:
-                self._tail.waiting -= 1
+                self._tail.end_wait(self._logs)
                 self._waiter = None
         self._woken = False
 
@@ -126,7 +127,33 @@ class Tail:
     def __init__(self) -> None:
         self.waiting = 0
         """The number of waiting readers."""
+        self.on_waiting: Callable[[Hashable], None] | None = None
+        """Called when the first reader begins to wait for a log, unless its moves come unasked."""
         self._sleepers: dict[Hashable, dict[Sleeper, None]] = {}
+        self._waiting: dict[Hashable, int] = {}
+        """How many readers wait for each log; counted only for `on_waiting`."""
+
+    def begin_wait(self, logs: Sequence[Hashable]) -> None:
+        """Count a reader that waits for these logs."""
+        self.waiting += 1
+        if self.on_waiting is not None:
+            for log in logs:
+                count = self._waiting[log] = self._waiting.get(log, 0) + 1
+                if count == 1:
+                    self.on_waiting(log)
+
+    def end_wait(self, logs: Sequence[Hashable]) -> None:
+        """Count a reader that waits no more."""
+        self.waiting -= 1
+        if self.on_waiting is not None:
+            for log in logs:
+                self._waiting[log] -= 1
+                if not self._waiting[log]:
+                    del self._waiting[log]
+
+    def has_readers(self, log: Hashable) -> bool:
+        """Whether a reader waits for this log; needs `on_waiting`."""
+        return log in self._waiting
 
     def wake(self, log: Hashable) -> None:
         """Wake every reader of this log, in the order of their arrival."""
@@ -140,18 +167,18 @@ class Tail:
 
     def park(self, log: Hashable, sleeper: Sleeper) -> None:
         """Call a reader when this log moves, until it leaves."""
-        self.waiting += 1
         self._sleepers.setdefault(log, {})[sleeper] = None
+        self.begin_wait((log,))
 
     def leave(self, log: Hashable, sleeper: Sleeper) -> None:
         """Stop calling this reader."""
-        self.waiting -= 1
+        self.end_wait((log,))
         self._forget(log, sleeper)
 
     @contextmanager
     def watch(self, logs: Sequence[Hashable], departure: DisconnectWatcher) -> Iterator[Watch]:
         """Yield a watch that wakes when one of the logs moves, or the client disconnects."""
-        watch = Watch(self)
+        watch = Watch(self, logs)
         departure.wakes(watch)
         for log in logs:
             self._sleepers.setdefault(log, {})[watch] = None

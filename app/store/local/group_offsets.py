@@ -58,6 +58,8 @@ class LocalGroupOffsets(GroupOffsets):
     `workers` run appends that would block.
     """
 
+    has_conditions = True
+
     def __init__(
         self,
         runtime: Runtime,

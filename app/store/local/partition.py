@@ -66,6 +66,8 @@ class LocalPartition(Partition):
         self._commits = commits
         self._transactions = transactions
 
+    is_local = True
+
     log_id: str = _of_log("reader.log_id")
     leader_epoch: int = _of_log("reader.leader_epoch")
     tag: LogTag = _of_log("reader.tag")
@@ -74,6 +76,9 @@ class LocalPartition(Partition):
     config: LogConfig = _of_log("config")
     size_bytes: int = _of_log("reader.size_bytes")
     segments_count: int = _of_log("reader.segments_count")
+
+    async def refresh(self) -> None:
+        """Do nothing: the log is in this process."""
 
     async def read(
         self,

@@ -162,3 +162,28 @@ async def test_the_watch_ends_with_its_reader() -> None:
     await checkpoint()
     await checkpoint()
     assert len(asyncio.all_tasks()) == before
+
+
+async def test_the_first_reader_that_waits_is_announced(log: Log) -> None:
+    """Once for any number of readers, and again when all had left; a parked one counts too."""
+
+    class Parked:
+        """A reader without a task."""
+
+        def wake(self) -> None:
+            tail.leave(log, self)
+
+    tail, begun = Tail(), list[object]()
+    tail.on_waiting = begun.append
+    assert not tail.has_readers(log)
+    with watching(tail, log) as one, watching(tail, log) as two:
+        readers = [await waits(tail, watch) for watch in (one, two)]
+        tail.park(log, Parked())
+        assert (begun, tail.has_readers(log)) == ([log], True)
+        tail.wake(log)
+        await asyncio.gather(*readers)
+        assert not tail.has_readers(log)
+        again = await waits(tail, one)
+        assert begun == [log, log]
+        tail.wake(log)
+        await again
