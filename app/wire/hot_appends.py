@@ -9,10 +9,7 @@ need a task: `app.wire.hot_tasks`. Everything calls the same functions of `app.o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -22,21 +19,19 @@ from app.http.problems import (
     CrossSiteRequest,
     MisdirectedRequest,
     RequestTimedOut,
-    ServiceError,
 )
-from app.http.request_checks import TRACE
 from app.limits.body_pace import Pace
-from app.operations.append.append import Append, BatchesAppend, RecordsAppend
+from app.operations.append.append import Append
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
-from app.operations.ingest.delivery_ids import delivery_ids_of
-from app.operations.ingest.ingest import AlreadyAppended, IngestAppend, ingest_append
+from app.operations.ingest.ingest import AlreadyAppended, IngestAppend
 from app.operations.service import Service
 from app.store.port import Partition
 from app.wire.hot_operations import INGEST, HotOperation
 from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
+from app.wire.known_heads import KnownHead, KnownHeads
 from engine.errors import EngineError, Overloaded
 from engine.guard import WouldBlock
 
@@ -55,25 +50,6 @@ _ODD: Final = frozenset(
 """Headers that need more than a plain append: `HotTasks` or FastAPI handles them."""
 
 
-MAX_CACHED_HEADS: Final = 1_024
-"""Cached heads, of some hundred bytes each."""
-
-MAX_CACHED_HEAD_BYTES: Final = 1_024
-"""A longer head is not cached."""
-
-
-class CachedHead(NamedTuple):
-    """A parsed head of an append; the same bytes always mean the same."""
-
-    url: bytes
-    headers: list[tuple[bytes, bytes]]
-    fields: Mapping[bytes, bytes]
-    body_bytes: int
-    asked: HotOperation
-    append: Callable[[Service, Partition], Append]
-    """Makes the append; raises for a refused head."""
-
-
 class HotLane(Lane):
     """Takes appends and reads from all connections. Belongs to the event loop."""
 
@@ -83,33 +59,25 @@ class HotLane(Lane):
         self.batcher = Batcher(service)
         self._tasks = tasks
         self._reads = HotReads(self)
-        self.cached_heads: dict[bytes, CachedHead] = {}
-        """By exactly these bytes."""
+        self.known_heads = KnownHeads(service.settings.max_request_bytes)
 
     def enter(
         self, connection: HttpToolsProtocol, asked: HotOperation, head: bytes
     ) -> HotRequest | None:
         """Return the admitted request whose head is complete; None if its form is unusual.
 
-        The connection has no other open request. `head` may be exactly the bytes given to the
-        parser; then the result is cached for the next time.
+        The connection has no other open request. If `head` is exactly the bytes given to the
+        parser, it is known the next time.
         """
         if not isinstance(asked.call, AppendCall | IngestCall):
             return self._reads.enter(connection, asked)
-        cached = self._understand(connection, asked, asked.call)
-        if cached is None:
+        known = self._understand(connection, asked)
+        if known is None:
             return None
-        request = self.admit(connection, cached)
-        if request is not None and self._may_return(cached) and _is_whole(head, cached):
-            self._remember(head, cached)
+        request = self.admit(connection, known)
+        if request is not None:
+            self.known_heads.add(head, known)
         return request
-
-    def _may_return(self, cached: CachedHead) -> bool:
-        """Whether the same head may come again: signatures and delivery ids come once."""
-        if cached.asked.operation != INGEST:
-            return True
-        profile = self.service.profiles.of(cached.asked.topic)
-        return profile.signature is None and not delivery_ids_of(cached.fields, profile).found
 
     def task_of(self, connection: HttpToolsProtocol, asked: HotOperation) -> App | None:
         """Return what serves a hot request that `enter` did not take; None if FastAPI does.
@@ -128,24 +96,22 @@ class HotLane(Lane):
         return self._tasks
 
     def admit(
-        self, connection: HttpToolsProtocol, cached: CachedHead
+        self, connection: HttpToolsProtocol, known: KnownHead
     ) -> HotAppend | HotRefusal | None:
         """Return the admitted or refused request with this head; None if it is not hot."""
-        asked, kind = cached.asked, HotAppend
+        asked, kind = known.asked, HotAppend
         if asked.operation == INGEST:
-            if not self.service.senders.can_verify_now(asked.topic, cached.body_bytes):
+            if not self.service.senders.can_verify_now(asked.topic, known.body_bytes):
                 return None
             kind = HotIngest
-        admitted = self.let_in(connection, asked, cached.fields)
+        admitted = self.let_in(connection, asked, known.fields)
         if admitted is None or isinstance(admitted, HotRefusal):
             return admitted
-        return kind(self, connection, cached, *admitted)
+        return kind(self, connection, known, *admitted)
 
-    def _understand(
-        self, connection: HttpToolsProtocol, asked: HotOperation, call: AppendCall | IngestCall
-    ) -> CachedHead | None:
+    def _understand(self, connection: HttpToolsProtocol, asked: HotOperation) -> KnownHead | None:
         """Return the meaning of the head that the parser has just completed."""
-        url, headers, parser = connection.url, connection.headers, connection.parser
+        headers, parser = connection.headers, connection.parser
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         fields = dict(headers)
@@ -154,16 +120,9 @@ class HotLane(Lane):
         length = fields.get(b"content-length", b"")
         if not _ODD.isdisjoint(fields) or not length.isdigit():
             return None
-        body_bytes = int(length)
-        if body_bytes > self.service.settings.max_request_bytes:
+        if int(length) > self.service.settings.max_request_bytes:
             return None
-        append = _maker_of(asked.operation, fields, call)
-        return CachedHead(url, headers, fields, body_bytes, asked, append)
-
-    def _remember(self, head: bytes, cached: CachedHead) -> None:
-        if len(self.cached_heads) >= MAX_CACHED_HEADS:
-            self.cached_heads.clear()
-        self.cached_heads[head] = cached
+        return KnownHead.of(connection.url, headers, fields, asked)
 
 
 class HotAppend(HotRequest):
@@ -185,19 +144,19 @@ class HotAppend(HotRequest):
         self,
         lane: HotLane,
         connection: HttpToolsProtocol,
-        cached: CachedHead,
+        known: KnownHead,
         partition: Partition,
         exchange: Exchange,
     ) -> None:
         """Answer errors in the headers before the body arrives."""
-        super().__init__(lane, connection, exchange, cached.asked)
+        super().__init__(lane, connection, exchange, known.asked)
         self._body: Body = b""
         self._pace: Pace | None = None
         """None until the first bytes have arrived and more are expected."""
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
         try:
-            self._append = cached.append(lane.service, partition)
+            self._append = known.append(lane.service, partition)
         except Exception as error:  # noqa: BLE001  # whatever it is, it has a problem document
             self._refuse(error)
 
@@ -333,37 +292,3 @@ class HotIngest(HotAppend):
         if append is not None:  # its head was not refused
             append.release()
         super()._close(status, sent_bytes)
-
-
-def _maker_of(
-    operation: str, fields: Mapping[bytes, bytes], call: AppendCall | IngestCall
-) -> Callable[[Service, Partition], Append]:
-    """Return what makes an append with this head."""
-    if isinstance(call, IngestCall):  # its profile may change
-        return partial(ingest_append, head=fields, call=call)
-    kind = RecordsAppend if operation == "appendRecords" else BatchesAppend
-    with suppress(ServiceError):
-        return partial(kind, options=kind.options_of(fields, call))
-    return partial(_refused, kind, fields, call)
-
-
-def _refused(
-    kind: type[Append],
-    fields: Mapping[bytes, bytes],
-    call: AppendCall,
-    service: Service,
-    partition: Partition,
-) -> Append:
-    """Raise the refusal of a head: each request has an error of its own."""
-    return kind(service, partition, kind.options_of(fields, call))
-
-
-def _is_whole(head: bytes, cached: CachedHead) -> bool:
-    """Whether these bytes are exactly that head, and likely to be sent again.
-
-    Counting lines excludes heads whose line ends only some parsers accept.
-    """
-    if len(head) > MAX_CACHED_HEAD_BYTES or TRACE in cached.fields or not head.startswith(b"POST "):
-        return False
-    lines = len(cached.headers) + 2
-    return head.count(b"\r\n") == lines and head.count(b"\n") == lines

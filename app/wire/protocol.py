@@ -125,7 +125,7 @@ class Protocol(CountedProtocol):
         is_between = self._is_idle and not (
             self._has_head or self._is_in_head or self.transport.is_closing()
         )
-        if is_between and self._take_cached(data):
+        if is_between and self._take_known(data):
             return
         self._first = data if is_between else b""
         latest = self._cycle
@@ -133,19 +133,19 @@ class Protocol(CountedProtocol):
         if self._feed(data):
             self._look_at_rest(len(data), has_begun=self._cycle is not latest)
 
-    def _take_cached(self, data: bytes) -> bool:
-        """Run a whole request whose head is cached; False if it is not such a request.
+    def _take_known(self, data: bytes) -> bool:
+        """Run a whole request whose head is known; False if it is not such a request.
 
         The parser is not involved: it stays between two requests.
         """
         body_start = data.find(_HEAD_END) + len(_HEAD_END)
-        cached = self._hot_lane.cached_heads.get(data[:body_start])
-        if cached is None or cached.body_bytes != len(data) - body_start:
+        known = self._hot_lane.known_heads.find(data[:body_start])
+        if known is None or known.body_bytes != len(data) - body_start:
             return False
         self.on_message_begin()
-        self.url, self.headers = cached.url, cached.headers
-        self.scope["headers"] = cached.headers
-        hot = self._hot_lane.admit(self, cached)
+        self.url = known.url
+        self.headers = self.scope["headers"] = known.headers
+        hot = self._hot_lane.admit(self, known)
         if hot is None:
             return False  # the parser starts again, for FastAPI
         self._head_bytes = 0

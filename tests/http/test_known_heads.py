@@ -1,4 +1,4 @@
-"""Cached heads: not parsed again, and never mistaken for other requests."""
+"""Known heads: not parsed again, and never mistaken for other requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.operations.service import Service
-from app.wire import hot_appends as hot_lane
+from app.wire import known_heads
 from app.wire.hot_operations import HotOperation, HotOperations
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
@@ -144,10 +144,9 @@ async def test_wherever_a_stream_is_cut_it_is_the_same_requests(service: Service
     "sent",
     [
         b"\r\n" + append_of(11),
-        append_of(11, traceparent=f"00-{'1' * 32}-{'2' * 16}-01"),
-        append_of(11, cookie="c" * hot_lane.MAX_CACHED_HEAD_BYTES),
+        append_of(11, cookie="c" * known_heads.MAX_KNOWN_HEAD_BYTES),
     ],
-    ids=["leading line", "trace", "long"],
+    ids=["leading line", "long"],
 )
 async def test_what_is_not_one_plain_head_is_parsed_each_time(
     service: Service, sent: bytes
@@ -221,15 +220,42 @@ async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service)
 async def test_what_is_remembered_of_heads_is_bounded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit the cache is cleared."""
-    monkeypatch.setattr(hot_lane, "MAX_CACHED_HEADS", 1)
+    """A request line beyond the limit takes the place of all others."""
+    monkeypatch.setattr(known_heads, "MAX_KNOWN_LINES", 1)
     connection = await learned(service)
     parser = counted(connection)
-    for value, fed in ((11, 0), (100, 1), (101, 1), (12, 2), (13, 2)):
-        connection.send(append_of(value))
+    other = request("POST", RECORDS, body_of(100), JSON)
+    sent = ((append_of(11), 0), (other, 1), (other, 1), (append_of(12), 2), (append_of(13), 2))
+    for append, fed in sent:
+        connection.send(append)
         assert (await connection.answer()).status == 201
         assert parser.fed == fed
-    assert values_of(service) == [11, 100, 101, 12, 13]
+    assert values_of(service) == [11, 100, 100, 12, 13]
+
+
+async def test_values_that_change_need_no_parser(service: Service) -> None:
+    """From the second head on: lengths, trace contexts and ids are found in the bytes."""
+    connection = await learned(service)
+    parser = counted(connection)
+    values = [10**digits for digits in range(1, 5)]
+    for value in values:
+        connection.send(append_of(value, traceparent=f"00-{value:032}-{'2' * 16}-01"))
+        answer = await connection.answer()
+        assert answer.status == 201
+        assert dict(answer.headers)[b"traceparent"].startswith(b"00-%032d-" % value)
+    assert parser.fed == 2
+    assert values_of(service) == values
+
+
+async def test_a_known_head_does_not_admit_a_longer_body_than_the_limit(tmp_path: Path) -> None:
+    """A changed length is compared with the limit again."""
+    async with open_service(tmp_path, max_request_bytes=100) as service:
+        connection = await learned(service)
+        for value in (11, 10**9):
+            connection.send(append_of(value))
+            assert (await connection.answer()).status == 201
+        connection.send(append_of(10**80))
+        assert (await connection.answer()).status == 413
 
 
 async def test_nothing_is_begun_on_a_connection_that_closes_even_if_known(
