@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from app.codecs.calls import AppendCall, IngestCall
 from app.http.problems import ServiceError
 from app.operations.append.append import Append, BatchesAppend, RecordsAppend
-from app.operations.ingest.ingest import ingest_append
+from app.operations.ingest.ingest import IngestMaker
 from app.operations.service import Service
 from app.store.port import Partition
 from app.wire.hot_operations import HotOperation
@@ -38,6 +38,9 @@ _VALUES: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?(?:\n[!-~](?:[ -~]*[!-~])?)*
 """Values that all parsers read alike, one a line."""
 
 
+MakeAppend: TypeAlias = Callable[[Service, Partition], Append]
+
+
 class KnownHead(NamedTuple):
     """A parsed head of an append; the same bytes always mean the same."""
 
@@ -46,7 +49,7 @@ class KnownHead(NamedTuple):
     fields: Mapping[bytes, bytes]
     body_bytes: int
     asked: HotOperation
-    append: Callable[[Service, Partition], Append]
+    append: MakeAppend
     """Makes the append; raises for a refused head."""
 
     @classmethod
@@ -65,14 +68,14 @@ class KnownHead(NamedTuple):
 class _Shape:
     """A head in which some values change."""
 
-    __slots__ = ("_end", "_known", "_lines", "_literals", "_only_length", "_varying")
+    __slots__ = ("_changed", "_end", "_known", "_lines", "_literals", "_varying")
 
     def __init__(self, known: KnownHead, lines: list[bytes], varying: Sequence[int]) -> None:
         """`varying` are the indexes of the lines whose values change."""
         self._known = known
         self._lines = lines
         self._varying = varying
-        self._only_length = [known.headers[index - 1][0] for index in varying] == [_LENGTH]
+        self._changed = frozenset(known.headers[index - 1][0] for index in varying)
         self._literals: list[bytes] = []
         """The bytes before each value that changes, from the one before."""
         first = 0
@@ -105,7 +108,6 @@ class _Shape:
     def _with(self, values: Sequence[bytes]) -> KnownHead | None:
         """Return the head with these values; None if its length is no number."""
         known = self._known
-        asked, append = known.asked, known.append
         headers, fields = [*known.headers], {**known.fields}
         for index, value in zip(self._varying, values, strict=True):
             name = headers[index - 1][0]
@@ -114,9 +116,15 @@ class _Shape:
         length = fields[_LENGTH]
         if not length.isdigit():
             return None
-        if not self._only_length:
-            append = _maker_of(asked, fields)
-        return KnownHead(known.url, headers, fields, int(length), asked, append)
+        append = self._append_of(fields)
+        return KnownHead(known.url, headers, fields, int(length), known.asked, append)
+
+    def _append_of(self, fields: Mapping[bytes, bytes]) -> MakeAppend:
+        """Return what makes an append with these values."""
+        append = self._known.append
+        if isinstance(append, IngestMaker):
+            return append.with_values(fields, self._changed)
+        return append if self._changed == {_LENGTH} else _maker_of(self._known.asked, fields)
 
     def widened(self, known: KnownHead, lines: list[bytes]) -> _Shape | None:
         """Return the shape that this head has too; None if it differs in more than values."""
@@ -172,13 +180,11 @@ class KnownHeads:
             shapes.append(_Shape(known, lines, ()))
 
 
-def _maker_of(
-    asked: HotOperation, fields: Mapping[bytes, bytes]
-) -> Callable[[Service, Partition], Append]:
+def _maker_of(asked: HotOperation, fields: Mapping[bytes, bytes]) -> MakeAppend:
     """Return what makes an append with this head."""
     call = asked.call
-    if isinstance(call, IngestCall):  # its profile may change
-        return partial(ingest_append, head=fields, call=call)
+    if isinstance(call, IngestCall):
+        return IngestMaker(fields, call)
     assert isinstance(call, AppendCall)
     kind = RecordsAppend if asked.operation == "appendRecords" else BatchesAppend
     with suppress(ServiceError):

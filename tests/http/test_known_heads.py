@@ -1,7 +1,9 @@
 """Known heads: not parsed again, and never mistaken for other requests."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import hmac
+import json
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +19,12 @@ from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
 
+SECRET, OTHER = "a long random text", "another long random text"
 JSON = {"content-type": "application/json"}
+
+
+def signature_of(secret: str, body: bytes) -> str:
+    return hmac.new(secret.encode(), body, "sha256").hexdigest()
 
 
 def body_of(value: int) -> bytes:
@@ -73,18 +80,20 @@ async def learned(service: Service, listener: Listener | None = None) -> Connect
     return connection
 
 
-def values_of(service: Service) -> list[int]:
-    """The values in the log but for the first, which `learned` appended."""
-    log = log_of(service)
-    fetched = log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
+def batches_of(service: Service) -> Iterator[BatchView]:
+    fetched = log_of(service).reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.LOG_END)
     assert fetched is not None
     view = memoryview(fetched.data)
-    values: list[int] = []
     while view:
         batch = BatchView(view)
-        values += [int(record.value or b"-1") for record in batch.records()]
+        yield batch
         view = view[batch.header.size_bytes :]
-    return values[1:]
+
+
+def values_of(service: Service) -> list[int]:
+    """The values in the log but for the first, which `learned` appended."""
+    records = [record for batch in batches_of(service) for record in batch.records()]
+    return [int(record.value or b"-1") for record in records[1:]]
 
 
 async def test_a_head_that_came_before_is_not_parsed_again(service: Service) -> None:
@@ -245,6 +254,43 @@ async def test_values_that_change_need_no_parser(service: Service) -> None:
         assert dict(answer.headers)[b"traceparent"].startswith(b"00-%032d-" % value)
     assert parser.fed == 2
     assert values_of(service) == values
+
+
+@pytest.mark.parametrize("name", ["X-Key", "X-Copied", "X-Signature"])
+async def test_a_value_that_belongs_to_a_record_is_the_one_of_its_request(
+    service: Service, name: str
+) -> None:
+    """A signature header too, if its profile makes it a header of records."""
+    connection = Listener(service).connect()
+    profile = {
+        "key": {"header": "X-Key"},
+        "headers": ["X-Copied", "X-Signature"],
+        "signature": {"scheme": "hmac", "header": "X-Signature", "secrets": [SECRET, OTHER]},
+    }
+    connection.send(request("PUT", "/v1/topics/events", b"{}"))
+    assert (await connection.answer()).status == 201
+    path = "/v1/topics/events/ingest"
+    connection.send(request("PUT", f"{path}-profile", json.dumps(profile).encode(), JSON))
+    assert (await connection.answer()).status == 201
+    parser = counted(connection)
+    body = b"{}"
+    values = ["a", "b", "c", "d"]
+    if name == "X-Signature":
+        values = [
+            hmac.new(key, body, "sha256").hexdigest() for key in (SECRET.encode(), OTHER.encode())
+        ]
+        values *= 2
+    fixed = {"X-Key": "k", "X-Copied": "c", "X-Signature": signature_of(SECRET, body)}
+    for value in values:
+        connection.send(request("POST", path, body, {**JSON, **fixed, name: value}))
+        assert (await connection.answer()).status == 200
+    assert parser.fed == 2
+    records = [record for batch in batches_of(service) for record in batch.records()]
+    found = [
+        {"X-Key": record.key, **{key.title(): held for key, held in record.headers}}[name]
+        for record in records
+    ]
+    assert found == [value.encode() for value in values]
 
 
 async def test_a_known_head_does_not_admit_a_longer_body_than_the_limit(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ or not, and the answer is an error unless all are: a sender takes any success fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -32,6 +32,7 @@ from app.operations.ingest.batches import parts_of
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
 from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
 from app.operations.ingest.handshakes import challenge_answer
+from app.operations.ingest.profile import IngestProfile
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import EngineError
@@ -50,7 +51,7 @@ _HEAD_REPEATED: Final = _HEAD + b"%b: %b\r\n" % REPLAYED
 async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
-    append = ingest_append(service, service.any_partition(topic), exchange.head, call)
+    append = IngestMaker(exchange.head, call)(service, service.any_partition(topic))
     key = key_of(exchange.head)
     body = await verified_body(exchange)
     challenge = challenge_answer(service.profiles.of(topic), body)
@@ -85,17 +86,42 @@ async def verified_body(exchange: Exchange) -> Body:
     return await exchange.unpacked(body)
 
 
-def ingest_append(
-    service: Service, partition: Partition, head: Mapping[bytes, bytes], call: IngestCall
-) -> IngestAppend:
-    """Return the append of a request to the topic of this partition, or of another one of it.
+class IngestMaker:
+    """Makes the appends of requests with one head. Belongs to the event loop.
 
-    Raises MalformedRequest for headers that make no sense.
+    What the head means is found once for each profile that the topic has.
     """
-    ensure_unconditional(head)
-    profile = service.profiles.of(partition.topic)
-    plan = plan_of(head, call.split, profile)
-    return IngestAppend(service, partition, plan, delivery_ids_of(head, profile))
+
+    __slots__ = ("_call", "_head", "_ids", "_plan", "_profile")
+
+    def __init__(self, head: Mapping[bytes, bytes], call: IngestCall) -> None:
+        self._head = head
+        self._call = call
+        self._profile: IngestProfile | None = None
+        """The profile of the plan and the ids; None: there are none yet."""
+        self._plan: Plan
+        self._ids: DeliveryIds
+
+    def __call__(self, service: Service, partition: Partition) -> IngestAppend:
+        """Return an append to the topic of this partition, or of another one of it.
+
+        Raises MalformedRequest for headers that make no sense.
+        """
+        profile = service.profiles.of(partition.topic)
+        if profile is not self._profile:
+            ensure_unconditional(self._head)
+            self._plan = plan_of(self._head, self._call.split, profile)
+            self._ids = delivery_ids_of(self._head, profile)
+            self._profile = profile
+        return IngestAppend(service, partition, self._plan, self._ids)
+
+    def with_values(self, head: Mapping[bytes, bytes], changed: Collection[bytes]) -> IngestMaker:
+        """Return the maker of a head that differs in the values of these headers only."""
+        maker = IngestMaker(head, self._call)
+        profile = self._profile
+        if profile is not None and profile.ignored.issuperset(changed):
+            maker._plan, maker._ids, maker._profile = self._plan, self._ids, profile
+        return maker
 
 
 class _Written(NamedTuple):

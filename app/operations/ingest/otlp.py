@@ -30,7 +30,7 @@ from app.http.problems import (
     problem_members,
 )
 from app.operations.exchange import Exchange
-from app.operations.ingest.ingest import append_once, ingest_append, verified_body
+from app.operations.ingest.ingest import IngestMaker, append_once, verified_body
 from app.operations.request_content import sent_type
 from schemas.produce import OtlpSignal
 
@@ -108,7 +108,7 @@ async def ingest_otlp(exchange: Exchange, topic: str, signal: OtlpSignal) -> Ans
         )
     service = exchange.service
     cut = _request_in_protobuf if media_type == PROTOBUF else partial(_request_in_json, signal)
-    append = ingest_append(service, service.any_partition(topic), exchange.head, IngestCall())
+    append = IngestMaker(exchange.head, IngestCall())(service, service.any_partition(topic))
     append.plan = append.plan._replace(
         cut=cut, headers=[*append.plan.headers, ("otlp-signal", signal.encode())], is_event=False
     )

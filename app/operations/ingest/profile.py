@@ -15,6 +15,8 @@ from schemas.ingest import (
     Split,
 )
 
+_IGNORED: Final = frozenset({b"content-length", b"traceparent"})
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -50,6 +52,9 @@ class IngestProfile:
     signature: Signature | None = None
     """What authenticates a sender without other credentials. None: nothing does."""
 
+    ignored: frozenset[bytes] = _IGNORED
+    """Headers, in lower case, whose values change neither a record nor the delivery's id."""
+
     @classmethod
     def of(cls, document: PutIngestProfile) -> Self:
         """Return the profile that a valid document, with its secrets, describes."""
@@ -57,14 +62,18 @@ class IngestProfile:
         names = dict.fromkeys(() if signature is None else signature.headers)
         names |= dict.fromkeys(name.lower().encode() for name in document.headers)
         names.pop(b"content-type", None)
+        key = Source.of(document.key)
+        delivery_id = Source.of(document.delivery_id) or _delivery_id_of(signature)
+        ignored = _IGNORED if signature is None else _IGNORED | {signature.header}
         return cls(
             split=document.split,
-            key=Source.of(document.key),
+            key=key,
             headers=tuple(names),
-            delivery_id=Source.of(document.delivery_id) or _delivery_id_of(signature),
+            delivery_id=delivery_id,
             window_ms=document.window_ms,
             window_deliveries=document.window_deliveries,
             signature=signature,
+            ignored=ignored.difference(names, *[[one.header] for one in (key, delivery_id) if one]),
         )
 
 
