@@ -67,11 +67,13 @@ def same(found: KnownHead | None, head: bytes) -> bool:
 
 
 def test_values_that_differed_once_may_differ() -> None:
+    """A third head has a signature and a length of its own."""
     head = signed(b"c 3", b"999")
     assert same(known().find(head), head)
 
 
 def test_a_value_that_was_always_the_same_is_learned_with_the_next_head() -> None:
+    """It is parsed once more."""
     known_heads = known()
     other = signed(b"c3").replace(b"same", b"new")
     assert known_heads.find(other) is None
@@ -88,10 +90,12 @@ def test_another_host_is_another_head() -> None:
 
 
 def test_a_body_beyond_the_limit_is_not_known() -> None:
+    """The parser's side refuses it."""
     assert known().find(signed(b"c3", b"1001")) is None
 
 
 def test_heads_with_other_headers_are_known_beside_each_other() -> None:
+    """Up to the limit; the others are parsed."""
     known_heads = known()
     others = [head_of(b"Content-Length: 5", b"X-%d: 1" % n) for n in range(MAX_SHAPES)]
     for other in others:
