@@ -106,7 +106,7 @@ class _Shape:
         return self._with(values)
 
     def _with(self, values: Sequence[bytes]) -> KnownHead | None:
-        """Return the head with these values; None if its length is no number."""
+        """Return the head with these values; None if its length is not a number."""
         known = self._known
         headers, fields = [*known.headers], {**known.fields}
         for index, value in zip(self._varying, values, strict=True):
