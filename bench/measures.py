@@ -13,6 +13,7 @@ import msgspec
 
 from app.client.connection import Connection, JsonObject, Request, topic_path
 from bench.appends import ndjson, raw, single
+from bench.backfill import backfill
 from bench.figures import Figure
 from bench.follow import follow
 from bench.ingest import ingest
@@ -120,5 +121,6 @@ MEASURES: Final[dict[str, Measure]] = {
     "waiting": waiting,
     "start": start,
     "spark": spark,
+    "backfill": backfill,
     "follow": follow,
 }

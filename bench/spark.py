@@ -34,7 +34,7 @@ _RUNS: Final = 3
 def spark(bench: Bench) -> list[Figure]:
     """Read four million records of 150 bytes with two local cores, service and JVM among them."""
     bench.create_topic(_TOPIC)
-    _fill(bench)
+    fill(bench, _TOPIC, _RECORDS, _PARTITIONS)
     lake = bench.folder / "lake"
 
     def to_parquet(records: DataFrame) -> None:
@@ -71,14 +71,14 @@ def _figure(name: str, seconds: list[float], *, target: float) -> Figure:
     return Figure(name, statistics.median(rates), "records/s", target=target, note=note)
 
 
-def _fill(bench: Bench) -> None:
-    """Append the records in requests of ten batches, a quarter to each partition."""
+def fill(bench: Bench, topic: str, records: int, partitions: int) -> None:
+    """Append records in requests of ten batches, to one partition after the other."""
     address = urlsplit(bench.service.url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
     headers = {"Content-Type": "application/vnd.kafka.recordbatch.v2"}
     bodies = list(_bodies())
-    for number in range(_RECORDS // (_RECORDS_A_BATCH * _BATCHES_A_REQUEST)):
-        path = topic_path(_TOPIC, number % _PARTITIONS, "batches")
+    for number in range(records // (_RECORDS_A_BATCH * _BATCHES_A_REQUEST)):
+        path = topic_path(topic, number % partitions, "batches")
         connection.request("POST", path, body=bodies[number % len(bodies)], headers=headers)
         response = connection.getresponse()
         answer = response.read()

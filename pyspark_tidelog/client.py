@@ -31,6 +31,7 @@ _STEP_BYTES: Final = 256 << 10
 
 _JSON_BODY: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
+_PARTIAL: Final = 206
 _RETRIABLE: Final = frozenset({408, 429, 502, 503, 504})
 
 
@@ -106,6 +107,7 @@ class ServiceClient:
         self._authorization = endpoint.authorization()
         self._trust = endpoint.trust() if self._address.scheme == "https" else None
         self._connection: HTTPConnection | None = None
+        self._unread: HTTPResponse | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -117,17 +119,34 @@ class ServiceClient:
         """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._unread = None
 
     def get(
-        self, path: str, *, expected: frozenset[int] = frozenset(), may_break: bool = False
+        self,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expected: frozenset[int] = frozenset(),
+        may_break: bool = False,
     ) -> Answer:
         """Return the answer if its status is 200 or expected; raise ServiceError for any other.
 
         If the connection breaks in the body of a 200, the request is repeated; with `may_break` the
-        bytes that arrived are returned.
+        bytes that arrived are returned. The body of a 206 is left unread: `read_body` reads it.
         """
-        return self.send("GET", path, expected=expected, may_break=may_break)
+        return self.send("GET", path, headers=headers, expected=expected, may_break=may_break)
+
+    def read_body(self, into: memoryview) -> int:
+        """Read the next bytes of a 206 and return how many arrived, fewer only at its end.
+
+        Fewer also arrive if the connection breaks. The next request discards what is left.
+        """
+        if self._unread is None:
+            return 0
+        arrived, _ = _read_into(self._unread, into)
+        if arrived < len(into):
+            self.close()
+        return arrived
 
     def pages(self, path: str, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of the list `name` in every page of an answer."""
@@ -158,11 +177,13 @@ class ServiceClient:
         path: str,
         body: bytes | None = None,
         *,
-        headers: Mapping[str, str] = _JSON_BODY,
+        headers: Mapping[str, str] | None = None,
         expected: frozenset[int] = frozenset(),
         may_break: bool = False,
     ) -> Answer:
         """Send a request and return its answer as `get` does. The request must be idempotent."""
+        if headers is None:
+            headers = {} if body is None else _JSON_BODY
         for attempt in range(self._endpoint.retries + 1):
             try:
                 answer = self._exchange(method, path, body, headers)
@@ -206,16 +227,21 @@ class ServiceClient:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
+        if self._unread is not None and self._unread.length:
+            self.close()
+        self._unread = None
         if self._connection is None:
             self._connection = self._connect()
         head = {"Accept": "*/*", "User-Agent": "pyspark-tidelog"}
         if self._authorization:
             head["Authorization"] = self._authorization
-        if body is not None:
-            head |= headers
+        head |= headers
         self._connection.request(method, self._address.path + path, body, head)
         response = self._connection.getresponse()
-        data, is_whole = self._read_body(response)
+        if response.status == _PARTIAL:
+            self._unread, data, is_whole = response, bytearray(), True
+        else:
+            data, is_whole = self._read_body(response)
         named = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, named, data, is_whole=is_whole)
 

@@ -20,6 +20,7 @@ ATTRIBUTES_POSITION: Final = 21
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_MASK: Final = 0x08
+TRANSACTIONAL_MASK: Final = 0x10
 CONTROL_MASK: Final = 0x20
 
 assert struct.calcsize(HEADER) == HEADER_BYTES, "record batch v2 overhead is fixed by the format"

@@ -20,11 +20,10 @@ from pyspark_tidelog.records.batches import (
     ATTRIBUTES_POSITION,
     HEADER,
     LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_MASK,
     crc32c,
 )
 from pyspark_tidelog.records.varints import Bytes, Int64s
-
-TRANSACTIONAL_MASK: Final = 0x10
 
 # By default the service and every broker accept batches of up to 1 MiB.
 TARGET_BATCH_BYTES: Final = 512 << 10

@@ -16,13 +16,14 @@ from pyspark_tidelog.errors import DamagedBatchError, DataLossError, ServiceErro
 from pyspark_tidelog.records.batches import BatchFrame
 from pyspark_tidelog.records.decode import Decoder
 from pyspark_tidelog.source.options import Options
+from pyspark_tidelog.source.segments import SegmentReader
 from pyspark_tidelog.source.service import Gone, read_batches
 from pyspark_tidelog.source.tasks import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The whole batches of one answer."""
+    """The whole batches of one answer, ordinary or of a segment."""
 
     offset: int
     """The offset asked for; the first batch may begin before it."""
@@ -53,8 +54,13 @@ def _chunks(
 ) -> Iterator[Chunk]:
     """Yield the batches of a range; only one thread at a time may ask for the next chunk."""
     offset, broken = wanted.start_offset, 0
+    segments = SegmentReader(client, decoder, wanted, options)
     try:
         while offset < wanted.end_offset:
+            if (piece := segments.read(offset)) is not None:
+                yield Chunk(offset, piece.data, piece.frames)
+                offset = piece.next_offset
+                continue
             answer = read_batches(
                 client, wanted, offset, max_bytes=options.fetch_bytes, isolation=options.isolation
             )
@@ -70,6 +76,7 @@ def _chunks(
                 _require_whole(wanted, offset, answer.data, frames)
             if next_offset > offset:
                 yield Chunk(offset, answer.data, frames)
+                segments.consider(next_offset, next_offset - offset, len(answer.data))
                 offset, broken = next_offset, 0
                 continue
             broken += 1

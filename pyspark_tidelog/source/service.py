@@ -111,7 +111,7 @@ def read_batches(
     if isolation != "read_uncommitted":  # the service's default
         path += f"&isolation={isolation}"
     answer = client.get(path, expected=_LOST, may_break=True)
-    if answer.status == 200 and not _is_of_another_topic(answer, wanted.topic_id):
+    if answer.status == 200 and not is_of_another_topic(answer, wanted.topic_id):
         return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
     if answer.status == _BELOW_LOG_START:
         return Gone(int(answer.json()["log_start_offset"]))
@@ -123,6 +123,12 @@ def read_batches(
     raise DataLossError(f"{log.described} was deleted, or deleted and created again")
 
 
+def is_of_another_topic(answer: Answer, topic_id: str) -> bool:
+    """Whether the topic was created again since the task was planned."""
+    found, _, _ = answer.headers.get("log-id", "").rpartition(".")
+    return bool(topic_id and found) and found != topic_id
+
+
 def _names_of(client: ServiceClient, topics: Topics) -> Iterator[str]:
     """Yield the topics' names; for a pattern, those that match among all that may be seen."""
     if topics.pattern is None:
@@ -131,12 +137,6 @@ def _names_of(client: ServiceClient, topics: Topics) -> Iterator[str]:
     for found in client.pages("/v1/topics", "topics"):
         if topics.matches(found["topic"]):
             yield found["topic"]
-
-
-def _is_of_another_topic(answer: Answer, topic_id: str) -> bool:
-    """Whether the topic was created again since the task was planned."""
-    found, _, _ = answer.headers.get("log-id", "").rpartition(".")
-    return bool(topic_id and found) and found != topic_id
 
 
 def _next_offset(answer: Answer) -> int:

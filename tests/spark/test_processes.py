@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +123,15 @@ def test_a_job_follows_without_the_machines_java_and_ends_in_order(
 def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
     spark: SparkSession, tidelog: ServiceProcess, topic: str, tmp_path: Path
 ) -> None:
-    """Killed with -9 between two micro-batches of many; the next run makes it whole."""
-    for first in range(0, 6_000, 1_000):
-        tidelog.append(topic, numbered(1_000, first=first))
-    with process(FOLLOW, as_argument(job_of(tmp_path, tidelog, topic, follow=False))) as running:
+    """Killed with -9 between two micro-batches of many, which download closed segments."""
+    for first in range(0, 6_000, 250):
+        tidelog.append(topic, numbered(250, first=first))
+        tidelog.call("POST", f"/v1/topics/{topic}/partitions/0/roll")
+    job = replace(job_of(tmp_path, tidelog, topic, follow=False), options=(("fetchBytes", "1000"),))
+    with process(FOLLOW, as_argument(job)) as running:
         assert next_event(running)["batch_id"] == 0
         os.killpg(running.pid, signal.SIGKILL)
     before = len(offsets_in(tmp_path / "lake"))
     assert before < 6_000
-    run(job_of(tmp_path, tidelog, topic, follow=False), spark=spark)
+    run(job, spark=spark)
     assert offsets_in(tmp_path / "lake") == list(range(6_000))

@@ -18,12 +18,17 @@ class Watched:
 
     def __init__(self, url: str) -> None:
         self.behind = urlsplit(url)
+        self.paths: list[str] = []
+        """Of all requests so far."""
         self.on_request: Callable[[str], None] = lambda _path: None
+        self.cut_after: Callable[[str], int | None] = lambda _path: None
+        """How many bytes of the answer to a path are passed on before the connection is cut."""
         self.url = ""
         self._turn = threading.Lock()
 
     def tell(self, path: str) -> None:
         with self._turn:
+            self.paths.append(path)
             self.on_request(path)
 
 
@@ -44,7 +49,8 @@ def watching(url: str) -> Iterator[Watched]:
                 return
             behind = HTTPConnection(watched.behind.hostname or "", watched.behind.port, timeout=60)
             try:
-                headers = {"Content-Type": "application/json"} if body else {}
+                named = ("Content-Type", "Range", "If-Match")
+                headers = {name: self.headers[name] for name in named if name in self.headers}
                 behind.request(self.command, self.path, body, headers)
                 answer = behind.getresponse()
                 data = answer.read()
@@ -59,7 +65,9 @@ def watching(url: str) -> Iterator[Watched]:
                     if name.lower() not in ("connection", "date", "server"):
                         self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(data)
+                cut_after = watched.cut_after(self.path)
+                self.wfile.write(data[:cut_after])
+                self.close_connection = self.close_connection or cut_after is not None
             except OSError:
                 self.close_connection = True  # who asked has been killed
 

@@ -182,4 +182,4 @@ def test_a_reader_that_stops_early_leaves_nothing_running(
     batches = read_range(Options.parse(raw), ("offset",), OffsetRange("t", 0, 0, 100))
     assert next(batches).num_rows == 10
     batches.close()  # type: ignore[attr-defined] # a generator, and that is the point
-    assert len(service.requests) <= 2
+    assert sum("/batches?" in path for path in service.requests) <= 2
