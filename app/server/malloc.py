@@ -16,8 +16,9 @@ CALM_SECONDS: Final = 2.0
 CALM_REQUESTS: Final = 10
 """At most this many requests in `CALM_SECONDS`, such as those of probes, count as idle."""
 
-LARGE_BYTES: Final = 4 << 20
-"""Larger blocks are mapped, not taken from a heap: freeing them returns them to the system."""
+LARGE_BYTES: Final = 16 << 20
+"""Larger blocks are mapped, not taken from a heap: freeing them returns them to the system, and the
+next one faults in each of its pages again. A read of 4 MiB as JSON takes blocks of 4 and 8 MiB."""
 
 WORTH_BYTES: Final = 16 << 20
 """Trimming is not worth its milliseconds if memory has grown by less since the last time."""
@@ -42,7 +43,7 @@ def share_heaps() -> None:
     """
     _set_allocator(_MOST_HEAPS, 2)
     _set_allocator(_MAPPED_FROM, LARGE_BYTES)
-    # Otherwise it is 128 KiB from now on, and each body of 1 MB is given back and faulted in again.
+    # Otherwise it is 128 KiB from now on: large bodies and answers are faulted in again and again.
     _set_allocator(_KEPT_ON_TOP, 2 * LARGE_BYTES)
 
 

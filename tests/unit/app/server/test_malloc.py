@@ -41,6 +41,31 @@ def test_threads_share_two_heaps() -> None:
     assert told.count("<heap nr=") <= 2
 
 
+ANSWERS_IN_TURN = """
+import resource
+from app.server.malloc import share_heaps
+
+def answer():
+    block = bytes(bytearray(4 << 20)), bytearray(8 << 20)
+
+share_heaps()
+answer()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    answer()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize("most_faults", [2_000] if CAN_GIVE_BACK else [])
+def test_the_memory_of_a_large_answer_serves_the_next(most_faults: int) -> None:
+    """A read of 4 MiB has 3,000 pages as JSON: the system is not asked for them every time."""
+    told = subprocess.run(
+        [sys.executable, "-c", ANSWERS_IN_TURN], capture_output=True, text=True, check=True
+    ).stdout
+    assert int(told) < most_faults
+
+
 AFTER_A_BURST = """
 import asyncio, ctypes, itertools, sys
 from app.server import malloc as heaps
