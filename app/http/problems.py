@@ -202,6 +202,18 @@ class NotSupportedByBackend(ServiceError):
     """An operation that the store of this service cannot do."""
 
 
+class BackendUnavailable(ServiceError):
+    """The Kafka cluster does not answer at present; it has done nothing."""
+
+
+class BackendRefused(ServiceError):
+    """The Kafka cluster refuses what the service asks, for a reason that no client can remove."""
+
+
+class NotEnoughReplicas(ServiceError):
+    """Too few replicas of the partition are in sync; nothing was written."""
+
+
 class Draining(ServiceError):
     """The service is stopping."""
 
@@ -246,6 +258,15 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
         503, "credentials_unavailable", "The issuer's keys are not known yet",
         retryable=True, headers=_RETRY,
     ),
+    BackendUnavailable: Kind(
+        503, "backend_unavailable", "The Kafka cluster does not answer",
+        retryable=True, headers=_RETRY,
+    ),
+    NotEnoughReplicas: Kind(
+        503, "not_enough_replicas", "Too few replicas are in sync",
+        retryable=True, headers=_RETRY,
+    ),
+    BackendRefused: Kind(502, "backend_refused", "The Kafka cluster refused the request"),
     Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
     CommitTimedOut: Kind(
         504, "append_outcome_unknown", "The disk has not confirmed the append",
@@ -438,6 +459,8 @@ _KAFKA_CODES: Final[Mapping[type[Exception], ErrorCode]] = {
     RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     CommitTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     AppendOutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
+    BackendUnavailable: ErrorCode.BROKER_NOT_AVAILABLE,
+    NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
 

@@ -1,0 +1,1 @@
+"""A Kafka cluster: its connections, topics, appends, reads and group offsets."""

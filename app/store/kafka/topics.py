@@ -1,0 +1,340 @@
+"""The topics of a cluster: what its metadata says, and how they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
+from kio.schema.create_topics.v7.request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import i16, i32
+
+from app.http.problems import BackendUnavailable
+from app.settings import Settings
+from app.store.kafka.cluster import RETRY_SECONDS, Cluster
+from app.store.kafka.errors import NoAnswer, ensure_done, milliseconds
+from app.store.kafka.metadata import NO_NODE, Metadata, uuid_of
+from app.store.kafka.partition import KafkaPartition
+from app.store.kafka.topic_configs import TopicConfig, alter, describe, wanted_overrides
+from app.store.port import Topics
+from engine.errors import InvalidRequestValue, PartitionNotFound, TopicNotFound
+from engine.manager.topics import (
+    Overrides,
+    Topic,
+    ensure_may_be_changed,
+    ensure_same,
+    ensure_valid_name,
+)
+from engine.topic_keys import EffectiveValue
+from engine.types import TopicPartition
+
+T = TypeVar("T")
+
+NO_CONFIG: Final = TopicConfig.of(())
+"""Kafka's defaults, for a topic whose configuration the cluster does not show."""
+
+
+class KafkaTopics(Topics):
+    """The topics of a cluster. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        *,
+        make_partition: Callable[[TopicPartition, str, TopicConfig], KafkaPartition],
+        on_gone: Callable[[str], None],
+    ) -> None:
+        """`on_gone` gets the name of a topic that was deleted, or created again."""
+        self._settings = settings
+        self._cluster = cluster
+        self._make_partition = make_partition
+        self._on_gone = on_gone
+        self._topics: Mapping[str, Topic] = MappingProxyType({})
+        self._configs: Mapping[str, TopicConfig] = {}
+        self._configs_read_at = -1e9
+        self._partitions: dict[TopicPartition, KafkaPartition] = {}
+        self._changing: set[str] = set()
+        """Topics whose configuration is read again with the next metadata."""
+        self._missing: set[str] = set()
+        """Topics that the last metadata did not have."""
+        self._deleted: set[str] = set()
+        """Ids of topics that were deleted here; a broker may still list them."""
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def all(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        found = self._topics.get(name)
+        if found is None:
+            raise TopicNotFound(f"no topic {name!r}", topic=name)
+        return found
+
+    def effective(self, topic: Topic) -> Mapping[str, EffectiveValue]:
+        return self._configs.get(topic.name, NO_CONFIG).values
+
+    def offline(self) -> Sequence[TopicPartition]:
+        """Return the partitions without a leader."""
+        return [
+            TopicPartition(name, number)
+            for name, topic in self._cluster.metadata.topics.items()
+            if name in self._topics
+            for number, leader in enumerate(topic.leaders)
+            if leader.node == NO_NODE
+        ]
+
+    def partition(self, name: str, number: int) -> KafkaPartition:
+        topic = self.topic(name)
+        if not 0 <= number < topic.partitions:
+            raise PartitionNotFound(
+                f"topic {name!r} has no partition {number}", topic=name, partition=number
+            )
+        key = TopicPartition(name, number)
+        found = self._partitions.get(key)
+        if found is None:
+            config = self._configs.get(name, NO_CONFIG)
+            found = self._partitions[key] = self._make_partition(key, topic.topic_id, config)
+        return found
+
+    # -- metadata -----------------------------------------------------------------------------
+
+    async def take(self, metadata: Metadata) -> None:
+        """Publish the topics of new metadata, with the configurations of those that are new."""
+        known = self._topics
+        listed = {
+            name: one
+            for name, one in metadata.topics.items()
+            if one.topic_id not in self._deleted
+        }
+        now = asyncio.get_running_loop().time()
+        is_due = now - self._configs_read_at >= self._settings.kafka_config_interval_ms / 1000
+        wanted = [
+            name
+            for name, one in listed.items()
+            if is_due
+            or name in self._changing
+            or name not in known
+            or known[name].topic_id != one.topic_id
+        ]
+        described = await describe(self._cluster, wanted)
+        if is_due:
+            self._configs_read_at = now
+        configs = {
+            name: described.get(name) or self._configs.get(name, NO_CONFIG) for name in listed
+        }
+        topics = {
+            name: self._topic_of(name, one.topic_id, len(one.leaders), configs[name])
+            for name, one in listed.items()
+        }
+        for name in known.keys() - topics.keys():
+            # A broker that has just started may not know every topic yet: it is asked again.
+            if name not in self._missing and known[name].topic_id not in self._deleted:
+                topics[name], configs[name] = known[name], self._configs[name]
+        self._missing = known.keys() - listed.keys()
+        self._publish(topics, configs)
+
+    def _topic_of(self, name: str, topic_id: str, partitions: int, config: TopicConfig) -> Topic:
+        before = self._topics.get(name)
+        if before is not None and (before.topic_id, before.partitions, before.overrides) == (
+            topic_id,
+            partitions,
+            config.overrides,
+        ):
+            return before
+        return Topic(name, topic_id, partitions, config.overrides)
+
+    def _publish(self, topics: Mapping[str, Topic], configs: Mapping[str, TopicConfig]) -> None:
+        before, self._topics = self._topics, MappingProxyType(dict(topics))
+        self._configs = configs
+        gone = {
+            name
+            for name, topic in before.items()
+            if name not in topics or topics[name].topic_id != topic.topic_id
+        }
+        for key, partition in list(self._partitions.items()):
+            if key.topic in gone:
+                del self._partitions[key]
+            else:
+                partition.configure(configs[key.topic].config)
+        for name in gone:
+            self._on_gone(name)
+
+    async def look_for(self, name: str) -> None:
+        await self._cluster.refresh()
+
+    # -- changes ------------------------------------------------------------------------------
+
+    async def create(self, name: str, partitions: int, overrides: Overrides) -> tuple[Topic, bool]:
+        """Create a topic, and wait until it has leaders."""
+        ensure_valid_name(name)
+        self._ensure_partitions(partitions)
+        wanted = Topic(name, "", partitions, wanted_overrides(overrides))
+        await self._cluster.refresh()
+        if name in self._topics:
+            return ensure_same(self._topics[name], wanted), False
+        return await self.create_internal(wanted)
+
+    async def create_internal(self, wanted: Topic) -> tuple[Topic, bool]:
+        """Create a topic of any name; return it, and False if it was there."""
+        request = CreateTopicsRequest(
+            topics=(
+                CreatableTopic(
+                    name=TopicName(wanted.name),
+                    num_partitions=i32(wanted.partitions),
+                    replication_factor=i16(self._settings.kafka_replication_factor),
+                    assignments=(),
+                    configs=tuple(
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in wanted.overrides.items()
+                    ),
+                ),
+            ),
+            timeout=milliseconds(self._cluster.request_timeout_ms),
+        )
+
+        async def create() -> bool:
+            node = self._cluster.any_node()
+            response = await self._cluster.send(node, request, CreateTopicsResponse)
+            for one in response.topics:
+                if one.error_code is ErrorCode.topic_already_exists:
+                    return False
+                ensure_done(one.error_code, one.error_message)
+            return True
+
+        is_new = await self._administer(create)
+        topic = await self._when(
+            wanted.name, lambda: self._with_leaders(wanted.name, wanted.partitions)
+        )
+        return (topic, True) if is_new else (ensure_same(topic, wanted), False)
+
+    async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:
+        """Change the configuration, then add the partitions."""
+        before = self.topic(name)
+        ensure_may_be_changed(before)
+        wanted = {**before.overrides}
+        for key in [key for key, value in changes.items() if value is None]:
+            wanted.pop(key, None)
+        added = {key: value for key, value in changes.items() if value is not None}
+        after = wanted_overrides({**wanted, **added})
+        count = before.partitions if partitions is None else partitions
+        if count < before.partitions:
+            raise InvalidRequestValue(
+                f"topic {name!r} has {before.partitions} partitions and cannot have fewer",
+                topic=name,
+                partitions=before.partitions,
+            )
+        self._ensure_partitions(count)
+        await self._administer(lambda: alter(self._cluster, name, before.overrides, after))
+        if count > before.partitions:
+            await self._administer(lambda: self._grow(name, count))
+
+        def changed() -> Topic | None:
+            topic = self._with_leaders(name, count)
+            return topic if topic is not None and topic.overrides == after else None
+
+        return await self._when(name, changed)
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        topic = CreatePartitionsTopic(
+            name=TopicName(name), count=i32(partitions), assignments=None
+        )
+        request = CreatePartitionsRequest(
+            topics=(topic,),
+            timeout=milliseconds(self._cluster.request_timeout_ms),
+            validate_only=False,
+        )
+        node = self._cluster.any_node()
+        response = await self._cluster.send(node, request, CreatePartitionsResponse)
+        for one in response.results:
+            # After a repetition, the first request may have done it.
+            grown = one.error_code is ErrorCode.invalid_partitions
+            await self._cluster.refresh()
+            if not (grown and self.topic(name).partitions == partitions):
+                ensure_done(one.error_code, one.error_message)
+
+    async def delete(self, name: str) -> None:
+        topic = self.topic(name)
+        ensure_may_be_changed(topic)
+        state = DeleteTopicState(name=None, topic_id=uuid_of(topic.topic_id))
+        request = DeleteTopicsRequest(
+            topics=(state,), timeout=milliseconds(self._cluster.request_timeout_ms)
+        )
+
+        async def delete() -> None:
+            node = self._cluster.any_node()
+            response = await self._cluster.send(node, request, DeleteTopicsResponse)
+            for one in response.responses:
+                if one.error_code is not ErrorCode.unknown_topic_id:
+                    ensure_done(one.error_code, one.error_message)
+
+        await self._administer(delete)
+        self._deleted.add(topic.topic_id)
+        await self._cluster.refresh()
+
+    async def allocate_producer(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout=milliseconds(60_000)
+        )
+
+        async def allocate() -> tuple[int, int]:
+            node = self._cluster.any_node()
+            response = await self._cluster.send(node, request, InitProducerIdResponse)
+            ensure_done(response.error_code)
+            return int(response.producer_id), int(response.producer_epoch)
+
+        return await self._administer(allocate)
+
+    def _ensure_partitions(self, partitions: int) -> None:
+        limit = self._settings.max_partitions_per_topic
+        if not 1 <= partitions <= limit:
+            raise InvalidRequestValue(
+                f"a topic has 1 to {limit} partitions, not {partitions}",
+                limit="max_partitions_per_topic",
+                partitions=partitions,
+            )
+
+    async def _administer(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await self._cluster.retry(attempt, self._cluster.request_timeout_ms)
+
+    def _with_leaders(self, name: str, partitions: int) -> Topic | None:
+        """Return the topic once every partition has a leader."""
+        topic = self._topics.get(name)
+        if topic is None or topic.partitions < partitions:
+            return None
+        with suppress(NoAnswer, TopicNotFound):
+            for number in range(partitions):
+                self._cluster.leader(name, number)
+            return topic
+        return None
+
+    async def _when(self, name: str, look: Callable[[], Topic | None]) -> Topic:
+        """Return what `look` returns once the metadata shows it: brokers learn of it later."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._cluster.request_timeout_ms / 1000
+        while True:
+            self._changing.add(name)
+            await self._cluster.refresh()
+            self._changing.discard(name)
+            topic = look()
+            if topic is not None:
+                return topic
+            if loop.time() >= deadline:
+                raise BackendUnavailable("the brokers do not show the changed topic in time")
+            await asyncio.sleep(RETRY_SECONDS)
