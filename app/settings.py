@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
 
+from app.kafka_settings import KafkaSettings
 from engine.config import EngineConfig, ScrubConfig
 from engine.records.budget import DecodeLimits
 from engine.topic_keys import canonical
@@ -28,7 +29,7 @@ SignatureAlgorithm = Literal[
 """Asymmetric algorithms: with a shared secret, the service that verifies tokens could sign them."""
 
 
-class Settings(BaseSettings):
+class Settings(KafkaSettings):
     """The settings of an operator."""
 
     model_config = SettingsConfigDict(env_prefix="TIDELOG_", frozen=True, extra="forbid")
@@ -41,57 +42,6 @@ class Settings(BaseSettings):
 
     gone_directories: tuple[Path, ...] = ()
     """Data directories, as JSON, that are lost for good; otherwise startup fails without them."""
-
-    kafka: str = ""
-    """Brokers of a Kafka cluster, HOST:PORT[,HOST:PORT…]: it stores the logs, no data directory."""
-
-    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How the service connects to the brokers; Kafka's security.protocol."""
-
-    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = (
-        "PLAIN"
-    )
-    """How the service authenticates to the brokers, with SASL."""
-
-    kafka_sasl_username: str = ""
-    """User of PLAIN and SCRAM."""
-
-    kafka_sasl_password: SecretStr = SecretStr("")
-    """Password of PLAIN and SCRAM."""
-
-    kafka_oauth_token_file: Path | None = None
-    """File with the token of OAUTHBEARER; read for each connection, so that it can be renewed."""
-
-    kafka_tls_ca: Path | None = None
-    """CAs of the brokers' certificates, PEM; without it the system's."""
-
-    kafka_tls_cert: Path | None = None
-    """Certificate of the service for the brokers, PEM."""
-
-    kafka_tls_key: Path | None = None
-    """Private key of that certificate, PEM, not encrypted."""
-
-    kafka_replication_factor: Annotated[int, Field(ge=-1, le=32_767)] = -1
-    """Replicas of a topic that is created here; -1: the cluster's default.replication.factor."""
-
-    kafka_documents_topic: str = "__tidelog_documents"
-    """Compacted topic with the ingest profiles and tokens; created at the first start. Services
-    with the same topic share them."""
-
-    kafka_start_timeout_ms: Positive = 60_000
-    """Longest wait at a start for a broker that answers; then the start fails."""
-
-    kafka_request_timeout_ms: Positive = 30_000
-    """Longest wait for a broker's response; then the connection is closed."""
-
-    kafka_metadata_interval_ms: Positive = 5_000
-    """Interval at which topics and leaders are read; changes made elsewhere are seen by then."""
-
-    kafka_config_interval_ms: Positive = 60_000
-    """Interval at which topic configurations are read; changes made elsewhere are seen by then."""
-
-    max_kafka_produce_bytes: Positive = 64 * MIB
-    """Bytes of appends that are sent to the brokers and not answered; beyond it 503."""
 
     log_level: str = "info"
     """debug, info, warning or error."""
@@ -409,7 +359,7 @@ class Settings(BaseSettings):
     tls_handshake_timeout_ms: Positive = 5_000
     """Timeout of a TLS handshake."""
 
-    client_certificates: dict[str, tuple[str, ...]] = {}
+    client_certificates: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Scopes by the subject of a client certificate (RFC 4514), as JSON."""
 
     open_metrics: bool = False
@@ -432,7 +382,7 @@ class Settings(BaseSettings):
     quota_bytes_out_per_second: NotNegative = 0
     """Bytes of answers per second to one principal; 0: unlimited."""
 
-    default_topic_config: dict[str, str] = {}
+    default_topic_config: dict[str, str] = Field(default_factory=dict)
     """Configuration, as JSON, of every topic that does not set the key itself."""
 
     @model_validator(mode="after")
@@ -440,23 +390,6 @@ class Settings(BaseSettings):
         if self.max_decoded_bytes < self.max_decompressed_batch_bytes:
             raise ValueError("max_decoded_bytes must be at least max_decompressed_batch_bytes")
         return self
-
-    @model_validator(mode="after")
-    def _ensure_kafka_can_be_reached(self) -> Self:
-        if self.kafka:
-            _ = self.kafka_addresses
-        if self.kafka_security_protocol.startswith("SASL"):
-            if self.kafka_sasl_mechanism == "OAUTHBEARER":
-                if self.kafka_oauth_token_file is None:
-                    raise ValueError("OAUTHBEARER needs kafka_oauth_token_file")
-            elif not self.kafka_sasl_username:
-                raise ValueError(f"{self.kafka_sasl_mechanism} needs kafka_sasl_username")
-        return self
-
-    @property
-    def kafka_addresses(self) -> tuple[tuple[str, int], ...]:
-        """The brokers' hosts and ports; raises ValueError."""
-        return tuple(map(_address, self.kafka.split(",")))
 
     @property
     def data_directories(self) -> tuple[Path, ...]:
@@ -496,14 +429,6 @@ class Settings(BaseSettings):
     def limits(self) -> dict[str, int]:
         """Return every limit by its name."""
         return {name: getattr(self, name) for name in _LIMITS}
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ValueError(f"{text.strip()!r} is not the address of a broker: HOST:PORT")
-    return host, int(port)
 
 
 _LIMITS: Final = tuple(

@@ -41,6 +41,7 @@ Count = Annotated[int, Field(ge=0), INT64]
 OffsetText = Annotated[str, Field(pattern="^-?[0-9]{1,19}$")]
 """An offset as a string: browsers lose integers beyond 2^53."""
 
+AppendedOffset = Annotated[int, Field(ge=-1, le=INT64_MAX), INT64, DECIMAL]
 Offset = Annotated[int, Field(ge=0, le=INT64_MAX), INT64, DECIMAL]
 LATEST: Final = -1
 EARLIEST: Final = -2

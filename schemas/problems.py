@@ -12,6 +12,8 @@ from schemas.produce import IngestedPart
 
 Code = Literal[
     "append_outcome_unknown",
+    "backend_refused",
+    "backend_unavailable",
     "corrupt_batch",
     "credentials_unavailable",
     "cross_site_request",
@@ -36,6 +38,7 @@ Code = Literal[
     "method_not_allowed",
     "misdirected_request",
     "not_acceptable",
+    "not_enough_replicas",
     "not_supported_by_backend",
     "offset_below_log_start",
     "offset_beyond_log_end",

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from schemas.base import Model, Parameters, ResponseModel
 from schemas.common import (
     Absent,
+    AppendedOffset,
     Count,
     Encoding,
     Flag,
@@ -86,10 +87,10 @@ class AppendReceipt(ResponseModel):
 
     topic: TopicShown
     partition: PartitionNumber
-    base_offset: Offset
-    """Offset of the first record."""
-    last_offset: Offset
-    """Offset of the last record, inclusive."""
+    base_offset: AppendedOffset
+    """Offset of the first record; -1 if a Kafka cluster does not tell it, with `acks=0`."""
+    last_offset: AppendedOffset
+    """Offset of the last record, inclusive; -1 as above."""
     count: Count
     """Number of records."""
     timestamp: Int64

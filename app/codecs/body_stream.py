@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from app.http.answers import Body
-from app.http.problems import MalformedRequest, UnsupportedMediaType, body_too_large
+from app.http.body_faults import body_too_large
+from app.http.problems import MalformedRequest, UnsupportedMediaType
 from engine.errors import TooLarge
 from engine.records.budget import DecodeBudget
 from engine.records.codecs.zstd import zstd

@@ -16,7 +16,8 @@ from msgspec import Raw
 
 from app.codecs.records_in import ensure_count
 from app.http.answers import Body
-from app.http.problems import MalformedRequest, malformed_json
+from app.http.body_faults import malformed_json
+from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord
 from engine.types import Buffer
 

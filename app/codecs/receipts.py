@@ -13,7 +13,15 @@ import msgspec
 
 from app.codecs.calls import ReadCall
 from app.codecs.selection import ACCEPT_RANGES
-from app.http.answers import BINARY, Answer, Headers, etag_of, json_answer
+from app.http.answers import (
+    BINARY,
+    JSON,
+    NO_STORE,
+    Answer,
+    Headers,
+    etag_of,
+    json_answer,
+)
 from app.store.port import Partition
 from engine.fs.names import log_name
 from engine.log.read.segment_files import FileKind, SegmentFile
@@ -55,6 +63,8 @@ def stream_receipt_body(
 
 def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
     """Return the header lines of a receipt: the location of the records, and the log's offsets."""
+    if not partition.is_local:
+        return _remote_receipt_head(partition, appended, marks, kind)
     epoch, end_offset, crc = appended.tag
     path, log_id = partition.path, partition.log_id.encode()
     next_offset = appended.last_offset + 1
@@ -78,6 +88,26 @@ def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, ki
         marks.log_end_offset, next_offset, epoch,
         path, kind, next_offset, log_id,
     )  # fmt: skip
+
+
+def _remote_receipt_head(
+    partition: Partition, appended: Appended, marks: Watermarks, kind: bytes
+) -> bytes:
+    """Return header lines without an ETag, and without a location if the offset is unknown."""
+    next_offset = max(appended.last_offset + 1, 0)
+    lines: Headers = [
+        (b"content-type", JSON),
+        NO_STORE,
+        *mark_headers(partition, marks, next_offset, appended.tag.leader_epoch),
+    ]
+    if appended.base_offset >= 0:
+        path, log_id = partition.path + kind, partition.log_id.encode()
+        place = (path, appended.base_offset, next_offset, log_id)
+        lines += [
+            (b"location", b"%b?offset=%d&end_offset=%d&log_id=%b" % place),
+            (b"link", b'<%b?offset=%d&log_id=%b>; rel="next"' % (path, next_offset, log_id)),
+        ]
+    return b"".join([b"%b: %b\r\n" % line for line in lines])
 
 
 def header_list(head: bytes) -> Headers:

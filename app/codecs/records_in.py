@@ -19,7 +19,8 @@ from msgspec import Raw
 from app.codecs.delivery_headers import RESERVED
 from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
 from app.http.answers import Body
-from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest, malformed_json
+from app.http.body_faults import malformed_json
+from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
 from engine.records.builder import NewRecord, RecordColumns

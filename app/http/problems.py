@@ -7,7 +7,6 @@ can have several statuses (1 is 410 or 416).
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -24,24 +23,15 @@ from engine.errors import (
     InvalidRecord,
     InvalidTimestamp,
     StorageOffline,
-    TooLarge,
     leaf_errors,
 )
 from engine.log.results import LogTag
-from engine.types import Buffer
 
 _LOG = logging.getLogger(__name__)
 
 RETRY_AFTER: Final = (b"retry-after", b"1")
 _RETRY: Final = (RETRY_AFTER,)
 MAX_ERRORS_LISTED: Final = 100
-
-_HALF_A_PAIR: Final = re.compile(
-    rb"\\u[dD](?:[89abAB][\dA-Fa-f]{2}(?!\\u[dD][c-fC-F])"
-    rb"|[c-fC-F](?<!\\u[dD][89abAB]..\\u[dD].)[\dA-Fa-f]{2})",
-    re.DOTALL,
-)
-"""In JSON without escaped backslashes: the escape of a lone surrogate."""
 
 
 class CommitTimedOut(Exception):
@@ -266,7 +256,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
         503, "not_enough_replicas", "Too few replicas are in sync",
         retryable=True, headers=_RETRY,
     ),
-    BackendRefused: Kind(502, "backend_refused", "The Kafka cluster refused the request"),
+    BackendRefused: Kind(503, "backend_refused", "The Kafka cluster refused the request"),
     Draining: Kind(503, "draining", "The service is stopping", retryable=True, headers=_RETRY),
     CommitTimedOut: Kind(
         504, "append_outcome_unknown", "The disk has not confirmed the append",
@@ -416,30 +406,6 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     return Answer(
         kind.status, headers, document + b"\n"
     )  # or a shell's prompt would follow on the same line
-
-
-def body_too_large(limit: tuple[str, int], actual_bytes: int) -> TooLarge:
-    """Return the refusal of a body beyond a limit, of which so much is known to have come."""
-    name, limit_bytes = limit
-    return TooLarge(
-        f"the body is larger than {name} ({limit_bytes})",
-        limit=name,
-        limit_bytes=limit_bytes,
-        actual_bytes=actual_bytes,
-    )
-
-
-def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
-    """Return why a body is not JSON in UTF-8, and where.
-
-    `reason` is the parser's message; it is replaced only for a lone surrogate, where it is
-    misleading.
-    """
-    half = _HALF_A_PAIR.search(bytes(body).replace(rb"\\", b"  "))
-    if half is not None:
-        escape, byte = half[0].decode(), half.start()
-        reason = f"{escape} is half of a surrogate pair without the other half (byte {byte})"
-    return MalformedRequest(f"the body is not JSON in UTF-8: {reason}")
 
 
 def trace_id_of(trace: bytes | None) -> str | None:

@@ -12,6 +12,7 @@ from pydantic_settings import EnvSettingsSource
 
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
+from app.kafka_settings import KafkaSettings
 from app.operations.exchange import Exchange
 from app.operations.service import Service
 from app.settings import Settings
@@ -38,7 +39,9 @@ def get_settings(service: Service) -> Answer:
     settings = service.settings
     environment = EnvSettingsSource(Settings)()
     values = settings.model_dump(mode="json")
-    described = field_docstrings(Settings.__module__).get(Settings.__name__, {})
+    described: dict[str, str] = {}
+    for part in (Settings, KafkaSettings):
+        described |= field_docstrings(part.__module__)[part.__name__]
     shown = {
         name: {
             "value": _CREDENTIALS.sub("", _text(values[name])),

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.http.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
+from app.http.body_faults import body_too_large, malformed_json
 from app.http.problems import (
     MAX_ERRORS_LISTED,
     DigestMismatch,
@@ -21,8 +22,6 @@ from app.http.problems import (
     NotAcceptable,
     RequestTimedOut,
     UnsupportedMediaType,
-    body_too_large,
-    malformed_json,
 )
 from app.limits.body_pace import Pace
 from app.operations.read.wait import ClientGone

@@ -21,7 +21,6 @@ from app.store.port import Partition
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
-from engine.topic_keys import effective
 from schemas.topics import PutTopic, UpdateTopic
 
 LISTED_TOGETHER: Final = 50
@@ -173,8 +172,7 @@ def _etag_of(body: bytes) -> str:
 
 def _body_of(service: Service, topic: Topic) -> bytes:
     """Return the topic's complete description: its ETag is computed from this."""
-    overrides = {**service.settings.default_topic_config, **topic.overrides}
-    values = effective(overrides, adopted=topic.adopted)
+    values = service.topics.effective(topic)
     return to_json(
         {
             "topic": topic.name,

@@ -16,11 +16,13 @@ from app.store.documents import Documents
 from app.store.groups import GroupOffsets
 from engine.config import LogConfig
 from engine.errors import ProducerNotFound
+from engine.guard import WouldBlock
 from engine.log.results import Appended, Fetched, LogTag
 from engine.manager.topics import Overrides, Topic
 from engine.records.budget import DecodeBudget
 from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
+from engine.topic_keys import EffectiveValue
 from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
 
 T = TypeVar("T")
@@ -34,6 +36,9 @@ class Run(Protocol):
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
+
+Sent: TypeAlias = "Callable[[Appended | Exception], None]"
+"""Called once, on the loop, with the result of an append, or with why there is none."""
 
 LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
@@ -83,6 +88,14 @@ class Topics(ABC):
     @abstractmethod
     def topic(self, name: str) -> Topic:
         """Return one topic; raises TopicNotFound."""
+
+    @abstractmethod
+    def effective(self, topic: Topic) -> Mapping[str, EffectiveValue]:
+        """Return every configuration value in effect for a topic, with its source."""
+
+    @abstractmethod
+    async def look_for(self, name: str) -> None:
+        """Bring what is known of a topic up to date, which another service may have changed."""
 
     @abstractmethod
     def offline(self) -> Sequence[TopicPartition]:
@@ -279,7 +292,7 @@ class Partition(ABC):
         self,
         make: Callable[[], Buffer],
         *,
-        acks_all: bool,
+        acks: str,
         checked: bool,
         run: Run,
         expected_end_offset: int | None = None,
@@ -288,7 +301,7 @@ class Partition(ABC):
     ) -> Appended:
         """Put whole batches at the end of the log: all of them, or none.
 
-        `make` makes them, and is called by `run`. With `acks_all` the caller will wait for the
+        `make` makes them, and is called by `run`. With `acks=all` the caller will wait for the
         commit, which `committed` does. `checked` says that our own builder makes the batches; what
         is not is looked into, within the budget. Raises what `make` and `run` raise,
         ProducerError, PreconditionFailed if the log end is not the expected one, StorageError.
@@ -299,7 +312,7 @@ class Partition(ABC):
         self,
         data: Buffer,
         *,
-        acks_all: bool,
+        acks: str,
         checked: bool,
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
@@ -338,6 +351,48 @@ class Partition(ABC):
     @abstractmethod
     def abandon(self, error: Exception) -> None:
         """Fail everyone who waits for a commit, and wake the readers: the topic is deleted."""
+
+
+class RemotePartition(Partition):
+    """A partition whose log other servers keep: nothing of it can be done without waiting."""
+
+    __slots__ = ()
+
+    is_local = False
+
+    @property
+    def tag(self) -> None:
+        """No append can depend on the log's end."""
+
+    def read_now(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        end_offset: int | None = None,
+        minimum_one_batch: bool = True,
+    ) -> None:
+        """Decline: a read takes a request."""
+
+    def append_now(
+        self,
+        data: Buffer,  # noqa: ARG002  # as declared, like all of these
+        *,
+        acks: str,  # noqa: ARG002  # as above
+        checked: bool,  # noqa: ARG002  # as above
+        expected_end_offset: int | None = None,  # noqa: ARG002  # as above
+        expected_tag: LogTag | None = None,  # noqa: ARG002  # as above
+    ) -> Appended:
+        """Decline: an append takes a request."""
+        raise WouldBlock
+
+    def commit_soon(self) -> None:
+        """Do nothing: the other servers commit at once."""
+
+    @abstractmethod
+    def send(self, data: Buffer, *, acks: str, checked: bool, settle: Sent) -> None:
+        """Have whole batches appended, and `settle` called with the result; see `append`."""
 
 
 def entry_of(

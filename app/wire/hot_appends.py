@@ -245,7 +245,7 @@ class HotAppend(HotRequest):
         try:
             await append.run(body, run, exchange.budget)
         except Exception as error:  # noqa: BLE001  # as above
-            await self._explain(error)
+            await self._explain(append.explained(error))
         else:
             self._appended(None)
 
@@ -254,7 +254,8 @@ class HotAppend(HotRequest):
         append = self._append
         if error is not None:
             would_wait = isinstance(error, WouldBlock)
-            self._start(self._run_on_worker() if would_wait else self._explain(error))
+            explained = append.explained(error)
+            self._start(self._run_on_worker() if would_wait else self._explain(explained))
             return
         waits = append.call.acks == "all" and append.partition.when_committed(
             append.end_offset, self._settle

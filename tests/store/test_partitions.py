@@ -24,7 +24,7 @@ WHOLE = 1 << 20
 async def append(side: Side, partition: Partition, data: Buffer) -> Appended:
     """Append, and wait for the commit."""
     run: Run = side.workers.write
-    appended = await partition.append(lambda: data, acks_all=True, checked=False, run=run)
+    appended = await partition.append(lambda: data, acks="all", checked=False, run=run)
     await partition.committed(appended.last_offset + 1)
     return appended
 
@@ -75,7 +75,7 @@ async def test_the_short_cuts_do_the_same_or_nothing(side: Side) -> None:
     now = partition.read_now(0, max_bytes=WHOLE)
     assert now is None or bytes(now.data) == bytes(whole.data)
     try:
-        appended = partition.append_now(new_batch(1), acks_all=True, checked=True)
+        appended = partition.append_now(new_batch(1), acks="all", checked=True)
     except WouldBlock:
         assert partition.watermarks.log_end_offset == 2
     else:
@@ -88,7 +88,7 @@ async def test_whoever_waits_for_a_commit_is_told_once(side: Side) -> None:
     partition = await side.partition()
     told: list[Exception | None] = []
     run: Run = side.workers.write
-    appended = await partition.append(partial(new_batch, 2), acks_all=True, checked=True, run=run)
+    appended = await partition.append(partial(new_batch, 2), acks="all", checked=True, run=run)
     is_waiting = partition.when_committed(appended.last_offset + 1, told.append)
     partition.commit_soon()
     await partition.committed(appended.last_offset + 1)

@@ -10,7 +10,6 @@ from app.http.answers import Answer
 from app.operations.exchange import Exchange
 from app.store.port import Partition
 from engine.errors import TopicNotFound
-from engine.topic_keys import effective
 
 BROKER: Final = 0
 """Who leads every partition and has its only replica."""
@@ -36,8 +35,7 @@ def get_topic(exchange: Exchange, name: str) -> Answer:
     except TopicNotFound as error:
         code = UNKNOWN_TOPIC_OR_PARTITION
         raise TopicNotFound(str(error), **error.facts(), proxy_code=code) from None
-    overrides = {**service.settings.default_topic_config, **topic.overrides}
-    configs = effective(overrides, adopted=topic.adopted)
+    configs = service.topics.effective(topic)
     described = {
         "name": name,
         "configs": {key: entry.value for key, entry in configs.items()},

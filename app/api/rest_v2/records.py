@@ -17,7 +17,8 @@ from app.client.partitioner import partition_of
 from app.codecs.records_in import HeaderIn, RecordIn, ensure_count, new_records
 from app.codecs.stored import StoredRecords, View
 from app.http.answers import Body
-from app.http.problems import InvalidBody, MalformedRequest, malformed_json
+from app.http.body_faults import malformed_json
+from app.http.problems import InvalidBody, MalformedRequest
 from app.operations.append.append_topic import Spread
 from engine.config import LogConfig
 from engine.errors import InvalidRecord

@@ -9,17 +9,22 @@ the append; no thread waits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self, TypeVar
 
 from app.codecs.calls import AppendCall, with_headers
 from app.codecs.receipts import header_list, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
-from app.http.problems import AppendOutcomeUnknown, CommitTimedOut, MalformedRequest
+from app.http.problems import (
+    AppendOutcomeUnknown,
+    CommitTimedOut,
+    MalformedRequest,
+    NotSupportedByBackend,
+)
 from app.operations.deliveries.claim import Claim
 from app.operations.deliveries.idempotency_key import HEADER
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
@@ -41,6 +46,8 @@ from engine.records.header import (
     parse_header,
 )
 from engine.types import NO_PRODUCER_ID, Buffer
+
+T = TypeVar("T")
 
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
 
@@ -116,6 +123,8 @@ class Append(ABC):
         self.partition = partition
         self.claim = None
         self.call, self._can_coalesce, self._is_ndjson = options
+        if not (partition.is_local or self._can_coalesce):
+            ensure_unconditional(self.call)
 
     @classmethod
     @abstractmethod
@@ -131,7 +140,10 @@ class Append(ABC):
 
     @abstractmethod
     def can_coalesce(self, body: Body) -> bool:
-        """Whether it is one batch without a producer or condition to check."""
+        """Whether it is one batch without a producer or condition to check.
+
+        A side that is not in this process checks them itself, when it has everything.
+        """
 
     @abstractmethod
     def take(self, body: Body) -> None:
@@ -156,7 +168,7 @@ class Append(ABC):
         self.on_appended(
             self.partition.append_now(
                 self.batch(),
-                acks_all=call.acks == "all",
+                acks=call.acks,
                 checked=self.is_checked,
                 expected_end_offset=call.expected_end_offset,
                 expected_tag=call.expected_tag,
@@ -169,7 +181,7 @@ class Append(ABC):
         self.on_appended(
             await self.partition.append(
                 partial(self._encoded, body),
-                acks_all=call.acks == "all",
+                acks=call.acks,
                 checked=self.is_checked,
                 run=run,
                 expected_end_offset=call.expected_end_offset,
@@ -207,8 +219,10 @@ class Append(ABC):
 
     def explained(self, error: Exception) -> Exception:
         """Return the error of the wait, with the URL of the outcome if there is one."""
+        if not isinstance(error, CommitTimedOut):
+            return error
         producer_id, sequence = self.producer
-        if not isinstance(error, CommitTimedOut) or producer_id == NO_PRODUCER_ID:
+        if producer_id == NO_PRODUCER_ID:
             return error
         url = f"{self.partition.path.decode()}producers/{producer_id}/appends/{sequence}"
         headers = {"link": f'<{url}>; rel="status"'}
@@ -237,7 +251,7 @@ class RecordsAppend(Append):
         return options._replace(is_ndjson=brings_ndjson(head))
 
     def can_coalesce(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
-        return self._can_coalesce
+        return self._can_coalesce or not self.partition.is_local
 
     def take(self, body: Body) -> None:
         service = self._service
@@ -275,6 +289,8 @@ class RecordsAppend(Append):
 
     @property
     def room_bytes(self) -> int:
+        if not self._can_coalesce:
+            return 0
         return min(SHARED_BYTES, self.partition.config.max_message_bytes - HEADER_BYTES)
 
 
@@ -303,9 +319,12 @@ class BatchesAppend(Append):
         return options
 
     def is_light(self, body: Body) -> bool:
-        return not _is_compressed(body) and super().is_light(body)
+        is_cheap = not self.partition.is_local or not _is_compressed(body)
+        return is_cheap and super().is_light(body)
 
     def can_coalesce(self, body: Body) -> bool:
+        if not self.partition.is_local:
+            return True
         if not self._can_coalesce or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
             return False
         header = parse_header(body)
@@ -331,6 +350,20 @@ class BatchesAppend(Append):
     def producer(self) -> tuple[int, int]:
         header = parse_header(self._data)
         return header.producer_id, header.base_sequence
+
+
+def ensure_unconditional(call: AppendCall) -> None:
+    """Raise NotSupportedByBackend for a condition on a log that is not in this process."""
+    if call.expected_end_offset is not None or call.expected_tag is not None:
+        raise NotSupportedByBackend(
+            "Kafka has no append that depends on the log's end: leave out If-Match and "
+            "Expected-Offset, or use a producer id and sequence to write each record once"
+        )
+
+
+async def run_here(work: Callable[[], T]) -> T:
+    """Run work that is short on the event loop."""
+    return work()
 
 
 def build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from app.codecs.calls import AppendCall
 from app.http.answers import Answer, Body
 from app.http.problems import CommitTimedOut
-from app.operations.append.append import Append, BatchesAppend, RecordsAppend
+from app.operations.append.append import Append, BatchesAppend, RecordsAppend, run_here
 from app.operations.deliveries.claim import Delivery
 from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end
 from app.operations.exchange import Exchange
@@ -78,6 +78,9 @@ async def run_append(
 ) -> None:
     """Append a whole body, here or on a worker; `ensure_wanted` as for `Exchange.decode`."""
     if append.is_light(body):
+        if not append.partition.is_local:
+            await append.run(body, run_here, exchange.budget)
+            return
         with suppress(WouldBlock):
             append.run_now(body)
             return

@@ -18,7 +18,7 @@ from app.codecs.receipts import receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
-from app.operations.append.append import STATUS, build
+from app.operations.append.append import STATUS, build, run_here
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.idempotency_key import (
     key_of,
@@ -29,7 +29,7 @@ from app.operations.deliveries.idempotency_key import (
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
-from app.store.port import Partition
+from app.store.port import Partition, Run
 from engine.config import LogConfig
 from engine.errors import EngineError
 from engine.guard import WouldBlock
@@ -210,13 +210,15 @@ async def _append_part(
 async def _append(
     exchange: Exchange, partition: Partition, call: AppendCall, records: Sequence[NewRecord]
 ) -> Appended:
-    acks_all = call.acks == "all"
-    if len(records) <= INLINE_RECORDS:
-        with suppress(WouldBlock):
-            batch = build(partition, call, records)
-            return partition.append_now(batch, acks_all=acks_all, checked=True)
     make = partial(build, partition, call, records)
-    return await partition.append(make, acks_all=acks_all, checked=True, run=exchange.write)
+    run: Run = exchange.write
+    if len(records) <= INLINE_RECORDS:
+        if partition.is_local:
+            with suppress(WouldBlock):
+                return partition.append_now(make(), acks=call.acks, checked=True)
+        else:
+            run = run_here
+    return await partition.append(make, acks=call.acks, checked=True, run=run)
 
 
 async def _on_disk(outcome: Outcome) -> Outcome:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
 from app.operations.append.append import Append
 from app.operations.service import Service
-from app.store.port import Partition
+from app.store.port import Partition, RemotePartition
 from engine.errors import EngineError, StorageError
+from engine.log.results import Appended
 
 TURN_BODIES: Final = 4
 """Bytes that are gathered of one kind for one log."""
@@ -51,7 +53,7 @@ class Batcher:
 
     def __init__(self, service: Service) -> None:
         self._limit_bytes = TURN_BODIES * service.settings.inline_append_bytes
-        self._groups: dict[tuple[Hashable, bool], _Group] = {}
+        self._groups: dict[tuple[Hashable, bool, str], _Group] = {}
 
     def add(self, append: Append, size_bytes: int, done: Done) -> None:
         """Append at the end of this turn, or earlier if the group is full.
@@ -60,7 +62,7 @@ class Batcher:
         """
         groups = self._groups
         # The log checks clients' batches, not our own.
-        key = (append.partition.identity, append.is_checked)
+        key = (append.partition.identity, append.is_checked, append.call.acks)
         group = groups.get(key)
         if group is not None and group.size_bytes + size_bytes > self._limit_bytes:
             self._put()
@@ -71,7 +73,7 @@ class Batcher:
                 asyncio.get_running_loop().call_soon(self._put)
             group = groups[key] = _Group(append.partition)
         group.size_bytes += size_bytes
-        if size_bytes <= group.room_bytes:
+        if size_bytes <= group.room_bytes and append.room_bytes:
             group.room_bytes -= size_bytes
             group.batches[-1].append(append)
         else:
@@ -81,10 +83,53 @@ class Batcher:
 
     def _put(self) -> None:
         groups, self._groups = self._groups, {}
-        for (_, checked), group in groups.items():
-            self._append(group.partition, group.batches, group.done, checked=checked)
+        for (_, checked, _), group in groups.items():
+            if isinstance(group.partition, RemotePartition):
+                self._send(group.partition, group.batches, group.done, checked=checked)
+            else:
+                self._append(group.partition, group.batches, group.done, checked=checked)
         for group in groups.values():
             group.partition.commit_soon()
+
+    def _send(
+        self,
+        partition: RemotePartition,
+        batches: Sequence[_Sharers],
+        done: Sequence[Done],
+        *,
+        checked: bool,
+    ) -> None:
+        """Send each batch; if a shared one is refused, send its appends one by one."""
+        told = iter(done)
+        for sharers in batches:
+            tells = [next(told) for _ in sharers]
+            settle = partial(self._sent, partition, sharers, tells, checked)
+            first, *others = sharers
+            try:
+                data = first.batch(others)
+            except Exception as error:  # noqa: BLE001  # any error is reported
+                settle(error)
+            else:
+                partition.send(data, acks=first.call.acks, checked=checked, settle=settle)
+
+    def _sent(
+        self,
+        partition: RemotePartition,
+        sharers: _Sharers,
+        done: Sequence[Done],
+        checked: bool,  # noqa: FBT001  # bound by `_send`
+        result: Appended | Exception,
+    ) -> None:
+        if not isinstance(result, Exception):
+            first, *others = sharers
+            first.on_appended(result, others)
+            for tell in done:
+                tell(None)
+        elif len(sharers) > 1 and _is_refusal(result):
+            self._send(partition, [[append] for append in sharers], done, checked=checked)
+        else:
+            for tell in done:
+                tell(result)
 
     def _append(
         self,
@@ -104,11 +149,11 @@ class Batcher:
             appended = partition.append_now(
                 # A single body is not copied.
                 encoded[0] if len(encoded) == 1 else bytearray().join(encoded),
-                acks_all=any(append.call.acks == "all" for append in appends),
+                acks=appends[0].call.acks,
                 checked=checked,
             )
         except Exception as error:  # noqa: BLE001  # any error is reported
-            is_refusal = isinstance(error, EngineError) and not isinstance(error, StorageError)
+            is_refusal = _is_refusal(error)
             if is_refusal and len(batches) < len(appends):
                 self._append(partition, [[append] for append in appends], done, checked=checked)
             elif is_refusal and len(appends) > 1:
@@ -123,3 +168,8 @@ class Batcher:
             first.on_appended(batch, others)
         for tell in done:
             tell(None)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the log refuses what was to be appended, and nothing was written."""
+    return isinstance(error, EngineError) and not isinstance(error, StorageError)

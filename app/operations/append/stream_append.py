@@ -197,7 +197,7 @@ class _Writer:
             return lines, None
         appended = await self._partition.append(
             partial(self._batch, part),
-            acks_all=self._call.acks == "all",
+            acks=self._call.acks,
             checked=True,
             run=self._exchange.write,
         )

@@ -314,7 +314,7 @@ class IngestAppend(RecordsAppend):
                 return _Written(partition, repeated)
             claim.mark(records)
         make = partial(self._batches, partition, records)
-        appended = await partition.append(make, acks_all=True, checked=True, run=run)
+        appended = await partition.append(make, acks="all", checked=True, run=run)
         if claim is not None:
             claim.written(partition, appended)
         return _Written(partition, appended)

@@ -90,7 +90,9 @@ def decoded(frame: memoryview, response: type[R]) -> R:
 class Cluster:
     """The brokers of one cluster. Belongs to the event loop."""
 
-    def __init__(self, settings: Settings, on_metadata: Callable[[Metadata], Awaitable[None]]) -> None:
+    def __init__(
+        self, settings: Settings, on_metadata: Callable[[Metadata], Awaitable[None]]
+    ) -> None:
         """`on_metadata` is called with new metadata, once it is published."""
         self._connector = Connector(settings)
         self._bootstrap = [Address(*one) for one in settings.kafka_addresses]
@@ -169,7 +171,7 @@ class Cluster:
             self.problem = None
         except (NoAnswer, EngineError) as error:
             self.problem = str(error)
-        except Exception as error:  # the next attempt may succeed
+        except Exception as error:  # noqa: BLE001  # the next attempt may succeed
             self.problem = f"the metadata cannot be used: {error!r}"
             _LOG.exception("the metadata of the Kafka cluster cannot be used")
         finally:

@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, made: AIOKafkaConnection, *, timeout_ms: int) -> None:
         """Take over a connection that aiokafka has made."""
         self._name = f"{made.host}:{made.port}"
-        self._versions: dict[int, tuple[int, int]] = made._versions  # noqa: SLF001
+        self._versions: dict[int, tuple[int, int]] = made._versions  # noqa: SLF001  # what aiokafka has asked for
         self._timeout_seconds = timeout_ms / 1000
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
@@ -63,8 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled_bytes = 0
         self.is_open = True
         self._stream = made._writer  # noqa: SLF001  # keeps the transport open
-        made._read_task.cancel()  # noqa: SLF001
-        made._reader = made._writer = None  # noqa: SLF001
+        made._read_task.cancel()  # noqa: SLF001  # as above
+        made._reader = made._writer = None  # noqa: SLF001  # as above
         transport = self._stream.transport
         transport.pause_reading()  # or uvloop would go on with the old protocol's callbacks
         transport.set_protocol(self)

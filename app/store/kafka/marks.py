@@ -27,15 +27,17 @@ class Marks:
         log_end_offset: int = 0,
         leader_epoch: int = 0,
     ) -> None:
-        """Publish what a response says; offsets never go back, as a new leader's may.
+        """Publish what a response says; committed offsets never go back, as a new leader's may.
 
         Without a last stable offset, no transaction is believed to be open unless one was.
         """
         before = self.watermarks
-        self.leader_epoch = max(self.leader_epoch, leader_epoch)
         start = max(before.log_start_offset, log_start_offset)
         high = max(before.high_watermark, high_watermark, start)
-        end = max(before.log_end_offset, log_end_offset, high)
+        # A new leader may not have what an append with `acks=1` wrote to the one before it.
+        known_end = 0 if leader_epoch > self.leader_epoch else before.log_end_offset
+        end = max(known_end, log_end_offset, high)
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
         if last_stable_offset is not None:
             stable = max(before.last_stable_offset, last_stable_offset, start)
         elif before.last_stable_offset < before.high_watermark:

@@ -119,9 +119,7 @@ class KafkaTopics(Topics):
         """Publish the topics of new metadata, with the configurations of those that are new."""
         known = self._topics
         listed = {
-            name: one
-            for name, one in metadata.topics.items()
-            if one.topic_id not in self._deleted
+            name: one for name, one in metadata.topics.items() if one.topic_id not in self._deleted
         }
         now = asyncio.get_running_loop().time()
         is_due = now - self._configs_read_at >= self._settings.kafka_config_interval_ms / 1000
@@ -176,8 +174,13 @@ class KafkaTopics(Topics):
         for name in gone:
             self._on_gone(name)
 
-    async def look_for(self, name: str) -> None:
+    async def look_for(self, name: str) -> None:  # noqa: ARG002  # one request brings all of them
         await self._cluster.refresh()
+
+    def replace(self, topic_partition: TopicPartition) -> None:
+        """Forget the handle of a partition whose log was truncated; the next one is another."""
+        self._partitions.pop(topic_partition, None)
+        self._on_gone(topic_partition.topic)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -252,9 +255,7 @@ class KafkaTopics(Topics):
         return await self._when(name, changed)
 
     async def _grow(self, name: str, partitions: int) -> None:
-        topic = CreatePartitionsTopic(
-            name=TopicName(name), count=i32(partitions), assignments=None
-        )
+        topic = CreatePartitionsTopic(name=TopicName(name), count=i32(partitions), assignments=None)
         request = CreatePartitionsRequest(
             topics=(topic,),
             timeout=milliseconds(self._cluster.request_timeout_ms),

@@ -19,6 +19,7 @@ from engine.clock import Clock
 from engine.fs.port import FileSystem, Space
 from engine.manager.topics import Overrides, Topic
 from engine.runtime import Runtime
+from engine.topic_keys import EffectiveValue, effective
 from engine.types import TopicPartition
 
 
@@ -59,6 +60,14 @@ class LocalTopics(Topics):
 
     def topic(self, name: str) -> Topic:
         return self._runtime.manager.topic(name)
+
+    def effective(self, topic: Topic) -> Mapping[str, EffectiveValue]:
+        """Return the topic's values over the settings' defaults."""
+        overrides = {**self._settings.default_topic_config, **topic.overrides}
+        return effective(overrides, adopted=topic.adopted)
+
+    async def look_for(self, name: str) -> None:
+        """Do nothing: this process alone changes its topics."""
 
     def offline(self) -> Sequence[TopicPartition]:
         return [log.topic_partition for log in self._runtime.manager.offline_logs]

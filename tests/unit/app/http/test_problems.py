@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.http.body_faults import malformed_json
 from app.http.problems import (
     INTERNAL,
     KINDS,
     CommitTimedOut,
     MalformedRequest,
     kind_of,
-    malformed_json,
     problem_answer,
 )
 from engine import errors

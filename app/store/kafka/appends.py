@@ -1,0 +1,277 @@
+"""Appends to one partition: in order for each producer, and repeated only where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v9.response import PartitionProduceResponse
+
+from app.http.problems import (
+    AppendBrokeOff,
+    BackendUnavailable,
+    CommitTimedOut,
+    NotSupportedByBackend,
+)
+from app.store.kafka.cluster import RETRY_SECONDS, Cluster
+from app.store.kafka.errors import STALE, NoAnswer, error_of
+from app.store.kafka.marks import Marks
+from app.store.kafka.produce import ProduceRequests
+from engine.config import LogConfig
+from engine.errors import CorruptBatch, InvalidRecord, TooLarge, UnsupportedMagic
+from engine.log.results import Appended, LogTag
+from engine.records.batch import BatchView
+from engine.records.header import (
+    MAGIC_2,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    frame_size,
+    parse_header,
+)
+from engine.types import Buffer, TopicPartition
+
+MAX_IN_FLIGHT: Final = 5
+"""Requests to a broker for one partition; Kafka's max.in.flight.requests.per.connection."""
+
+_UNKNOWN_OUTCOME: Final = frozenset(
+    {
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.unknown_server_error,
+        ErrorCode.network_exception,
+    }
+)
+"""Answers after which the batch may be in the log."""
+
+
+class PartitionAppends:
+    """What is being appended to one partition. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        *,
+        cluster: Cluster,
+        requests: ProduceRequests,
+        marks: Marks,
+        timeout_ms: int,
+    ) -> None:
+        self._partition = partition
+        self._cluster = cluster
+        self._requests = requests
+        self._marks = marks
+        self._timeout_seconds = timeout_ms / 1000
+        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._last: dict[int, asyncio.Future[None]] = {}
+        """By producer id: done when its latest batch has its answer."""
+
+    async def append(self, batches: Sequence[tuple[BatchHeader, bytes]], acks: str) -> Appended:
+        """Append batches one after the other: a request to Kafka has one of a partition.
+
+        Raises what the broker refuses; BackendUnavailable if nothing was written in time, and
+        CommitTimedOut if that is not known. AppendBrokeOff if that happens after the first batch.
+        """
+        size_bytes = sum(len(records) for _, records in batches)
+        self._requests.hold(size_bytes)
+        try:
+            done: list[Appended] = []
+            for header, records in batches:
+                try:
+                    done.append(await self._append(header, records, acks))
+                except Exception as error:
+                    if not done:
+                        raise
+                    raise _broke_off(error, done, header) from error
+        finally:
+            self._requests.release(size_bytes)
+        return done[0] if len(done) == 1 else _joined(done)
+
+    async def _append(self, header: BatchHeader, records: bytes, acks: str) -> Appended:
+        if not header.has_producer_id:
+            return await self._deliver(header, records, acks)
+        loop = asyncio.get_running_loop()
+        before = self._last.get(header.producer_id)
+        mine = self._last[header.producer_id] = loop.create_future()
+        try:
+            if before is not None:
+                await asyncio.wait({before})
+            return await self._deliver(header, records, acks)
+        finally:
+            mine.set_result(None)
+            if self._last.get(header.producer_id) is mine:
+                del self._last[header.producer_id]
+
+    async def _deliver(self, header: BatchHeader, records: bytes, acks: str) -> Appended:
+        """Send a batch until it has an answer, or its time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_seconds
+        may_be_written, why = False, "the broker has not answered"
+        known_end = self._marks.watermarks.log_end_offset
+        try:
+            async with asyncio.timeout_at(deadline), self._room:
+                while True:
+                    try:
+                        leader = self._cluster.leader(*self._partition)
+                        sent = self._requests.send(leader.node, self._partition, acks, records)
+                        may_be_written = True
+                        answer = await sent
+                        if answer is None:
+                            return _unacknowledged(header, self._marks)
+                        code = answer.error_code
+                        if code is ErrorCode.none:
+                            self._saw(answer, header, acks, leader.epoch)
+                            return _appended(header, answer, known_end, self._marks)
+                        may_be_written = code in _UNKNOWN_OUTCOME
+                        if code not in STALE or (may_be_written and not header.has_producer_id):
+                            raise self._refusal(answer, header)
+                        why = f"the broker answers {code.name.upper()}"
+                    except NoAnswer as error:
+                        why, may_be_written = str(error), error.was_sent
+                        if may_be_written and not header.has_producer_id:
+                            raise CommitTimedOut(
+                                f"{why}; the batch may be in the log, and is not sent again, "
+                                "because it has no producer id and sequence"
+                            ) from error
+                    await asyncio.sleep(RETRY_SECONDS)
+                    await self._cluster.refresh()
+        except TimeoutError as error:
+            if may_be_written:
+                raise CommitTimedOut(
+                    f"the cluster has not confirmed {self._partition} in time: {why}"
+                ) from error
+            raise BackendUnavailable(f"nothing was written in time: {why}") from error
+
+    def _saw(
+        self, answer: PartitionProduceResponse, header: BatchHeader, acks: str, epoch: int
+    ) -> None:
+        end_offset = int(answer.base_offset) + header.last_offset_delta + 1
+        self._marks.saw(
+            log_start_offset=max(int(answer.log_start_offset), 0),
+            high_watermark=end_offset if acks == "all" else 0,
+            log_end_offset=end_offset,
+            leader_epoch=epoch,
+        )
+
+    def _refusal(self, answer: PartitionProduceResponse, header: BatchHeader) -> Exception:
+        """Return the error of the contract for a broker's refusal."""
+        code, message = answer.error_code, answer.error_message
+        if code in _UNKNOWN_OUTCOME:
+            return CommitTimedOut(
+                f"{self._partition} may have the batch: the broker answers {code.name.upper()}"
+            )
+        if code in {ErrorCode.message_too_large, ErrorCode.record_list_too_large}:
+            return _too_large(header, header.size_bytes - 1, "the cluster's limit")
+        if answer.record_errors:
+            listed = [
+                {"index": int(one.batch_index), "detail": one.batch_index_error_message or ""}
+                for one in answer.record_errors
+            ]
+            error = error_of(code, message)
+            return type(error)(str(error), listed) if isinstance(error, InvalidRecord) else error
+        return error_of(code, message)
+
+
+def split(data: Buffer, config: LogConfig, *, checked: bool) -> Sequence[tuple[BatchHeader, bytes]]:
+    """Return each batch with its header; raises what is wrong with any of them."""
+    batches = []
+    view = memoryview(data)
+    position, end = 0, len(view)
+    while position < end or position == 0:
+        size_bytes = frame_size(view, position)
+        if size_bytes is None or position + size_bytes > end:
+            raise CorruptBatch(f"the batch at byte {position} is incomplete", position=position)
+        header = parse_header(view, position)
+        if header.magic != MAGIC_2:
+            raise UnsupportedMagic(
+                f"the cluster takes batches of magic 2, not {header.magic}", magic=header.magic
+            )
+        records = bytes(view[position : position + size_bytes])
+        if not checked:
+            _ensure_acceptable(header, records, config)
+        batches.append((header, records))
+        position += size_bytes
+    return batches
+
+
+def _ensure_acceptable(header: BatchHeader, records: bytes, config: LogConfig) -> None:
+    """Raise what is wrong with a client's batch, as far as its header says."""
+    if header.is_control:
+        raise InvalidRecord("control batches are the broker's own")
+    if header.is_transactional:
+        raise NotSupportedByBackend(
+            "a batch of a transaction needs a service that stores the logs in its own data "
+            "directories; to a Kafka cluster, append without transactions"
+        )
+    if header.size_bytes > config.max_message_bytes:
+        raise _too_large(header, config.max_message_bytes, "max.message.bytes")
+    BatchView(records).ensure_intact()
+
+
+def _too_large(header: BatchHeader, limit_bytes: int, what: str) -> TooLarge:
+    return TooLarge(
+        f"a batch of {header.size_bytes} bytes is larger than {what} ({limit_bytes})",
+        limit="max.message.bytes",
+        limit_bytes=limit_bytes,
+        actual_bytes=header.size_bytes,
+    )
+
+
+def _appended(
+    header: BatchHeader, answer: PartitionProduceResponse, known_end: int, marks: Marks
+) -> Appended:
+    base_offset = int(answer.base_offset)
+    timestamp, attributes = header.max_timestamp, header.attributes
+    if answer.log_append_time is not None:
+        timestamp = round(answer.log_append_time.timestamp() * 1000)
+        attributes |= TIMESTAMP_TYPE_MASK
+    # Brokers answer a repetition as the first time. What is below an offset that was the log's end
+    # before was written before.
+    is_duplicate = header.has_producer_id and base_offset < known_end
+    last_offset = base_offset + header.last_offset_delta
+    stored = header._replace(
+        base_offset=base_offset, leader_epoch=marks.leader_epoch, attributes=attributes
+    )
+    return Appended(
+        base_offset,
+        last_offset,
+        header.records_count,
+        timestamp,
+        is_duplicate,
+        marks.watermarks,
+        LogTag(marks.leader_epoch, last_offset + 1, header.crc),
+        (stored,),
+    )
+
+
+def _unacknowledged(header: BatchHeader, marks: Marks) -> Appended:
+    """Return the result of `acks=0`: no broker says where the batch is."""
+    tag = LogTag(marks.leader_epoch, 0, header.crc)
+    count, timestamp = header.records_count, header.max_timestamp
+    return Appended(-1, -1, count, timestamp, False, marks.watermarks, tag, (header,))
+
+
+def _joined(done: Sequence[Appended]) -> Appended:
+    """Return the result of several batches; other producers' may lie between them."""
+    first, last = done[0], done[-1]
+    return last._replace(
+        base_offset=first.base_offset,
+        records_count=sum(one.records_count for one in done),
+        timestamp=max(one.timestamp for one in done),
+        is_duplicate=all(one.is_duplicate for one in done),
+        headers=[header for one in done for header in one.headers],
+    )
+
+
+def _broke_off(error: Exception, done: Sequence[Appended], header: BatchHeader) -> AppendBrokeOff:
+    """Return the error after some batches were written; a producer may send all of them again."""
+    return AppendBrokeOff(
+        error,
+        has_written=True,
+        may_repeat=header.has_producer_id,
+        committed_records=sum(one.records_count for one in done),
+        base_offset=done[0].base_offset,
+        last_offset=done[-1].last_offset,
+    )
