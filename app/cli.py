@@ -34,6 +34,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "dump": "app.client.commands.dump",
     "verify": "app.client.commands.verify",
     "repair": "app.client.commands.verify",
+    "kafka-bootstrap": "app.client.commands.outgrow",
     "ingest": "app.client.commands.ingest",
     "ingest-profile": "app.client.commands.senders",
     "ingest-token": "app.client.commands.senders",

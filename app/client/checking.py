@@ -68,7 +68,7 @@ class Subject:
 def check_directories(terminal: Terminal, subject: Subject) -> None:
     """Report every finding when it is found; Failure if one is a problem."""
     problems = 0
-    with _readable(subject):
+    with readable(subject):
         check = DirectoryCheck(PosixFileSystem(), subject.directories, subject.config)
         with terminal.progress("checking") as meter:
             for finding in check.findings():
@@ -88,7 +88,7 @@ def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, c
     """Report every step and, unless it is a dry run, execute it; Failure if problems remain."""
     fs = PosixFileSystem()
     directories, config = subject.directories, subject.config
-    with _readable(subject):
+    with readable(subject):
         plan = plan_repair(fs, directories, config, cut=cut)
         for step in plan.steps():
             told = {"kind": "step", "file": str(step.file), "what": step.what}
@@ -116,7 +116,8 @@ def repair_directories(terminal: Terminal, subject: Subject, *, dry_run: bool, c
 
 
 @contextmanager
-def _readable(subject: Subject) -> Iterator[None]:
+def readable(subject: Subject) -> Iterator[None]:
+    """Turn errors of the engine and of the disk into a Failure."""
     try:
         yield
     except BrokenPipeError:

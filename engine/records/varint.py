@@ -34,6 +34,16 @@ def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     return (unsigned >> 1) ^ -(unsigned & 1), end
 
 
+def encode_unsigned_varint(value: int) -> bytes:
+    """Return a number that is not negative without zig-zag, as Kafka's protocol has lengths."""
+    return _encode(value)
+
+
+def decode_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return such a number of at most 32 bits and the next position; raises `InvalidRecord`."""
+    return _decode(buffer, position, width_bits=32)
+
+
 def size_of_varint(value: int) -> int:
     """Return the size of the number as a varint."""
     return _size_of(((value << 1) ^ (value >> 31)) & 0xFFFF_FFFF)
