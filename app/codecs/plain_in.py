@@ -21,15 +21,14 @@ from engine.types import INT64_MAX
 
 Timestamp = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
-_ABSENT: Final = Raw()
 _NULL: Final = b"null"
 
 
-class PlainIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class PlainIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A usual record, with its fields in the order in which most clients write them."""
 
     key: str | None = None
-    value: Raw = _ABSENT
+    value: Raw
     timestamp: Timestamp | None = None
 
 
@@ -56,18 +55,32 @@ def plain_columns(
     if not records:
         return None
     values = [record.value for record in records]
-    lengths = set(map(len, values))
-    if 0 in lengths or (len(_NULL) in lengths and _NULL in map(bytes, values)):
+    if len(_NULL) in set(map(len, values)) and _NULL in map(bytes, values):
         return None
-    keys = [record.key for record in records]
+    keys = _encoded([record.key for record in records])
     if config.is_compacted and None in keys:
         return None
-    times = [record.timestamp for record in records]
-    sent = {time for time in times if time is not None}
-    if sent and not bounds.earliest <= min(sent) <= max(sent) <= bounds.latest:
+    times = _within([record.timestamp for record in records], bounds, now_ms)
+    if times is None:
         return None
-    return RecordColumns(
-        [now_ms if time is None else time for time in times],
-        [None if key is None else key.encode() for key in keys],
-        cast("list[memoryview]", values),  # a raw value is a buffer, too
-    )
+    return RecordColumns(times, keys, cast("list[memoryview]", values))  # a raw value is a buffer
+
+
+def _encoded(keys: list[str | None]) -> Sequence[bytes | None]:
+    absent = keys.count(None)
+    if absent == len(keys):
+        return [None] * absent
+    if not absent:
+        return list(map(str.encode, cast("list[str]", keys)))
+    return [None if key is None else key.encode() for key in keys]
+
+
+def _within(times: list[int | None], bounds: TimestampBounds, now_ms: int) -> Sequence[int] | None:
+    """Return all times, `now_ms` where there is none; None if one is out of bounds."""
+    absent = times.count(None)
+    if absent == len(times):
+        return [now_ms] * absent
+    sent = [time for time in times if time is not None]
+    if not bounds.earliest <= min(sent) <= max(sent) <= bounds.latest:
+        return None
+    return sent if not absent else [now_ms if time is None else time for time in times]

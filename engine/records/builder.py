@@ -27,6 +27,7 @@ from engine.records.header import (
     pack_header,
     parse_header,
 )
+from engine.records.keyless import build_keyless
 from engine.records.record import Headers, Record, encode_record
 from engine.types import (
     INT32_MAX,
@@ -79,6 +80,16 @@ class RecordColumns:
             headers,
         )
 
+    @property
+    def are_keyless(self) -> bool:
+        """Whether no record has a key or a header, and all have the same time."""
+        count, times = len(self.values), self.timestamps
+        return (
+            self.headers is None
+            and self.keys.count(None) == count
+            and times.count(times[0]) == count
+        )
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -112,9 +123,14 @@ def build_batch(
         raise InvalidRequestValue("a transactional batch needs a producer id")
     if producer_id != NO_PRODUCER_ID and (producer_epoch < 0 or base_sequence < 0):
         raise InvalidRequestValue("a producer id needs an epoch and a base sequence")
-    builder = new_builder(producer_id, producer_epoch, base_sequence, is_transactional)
+    producer = producer_id, producer_epoch, base_sequence, is_transactional
+    builder = new_builder(*producer)
     if isinstance(records, RecordColumns):
-        batch = _build_columns(builder, records)
+        batch = None
+        if records.are_keyless:
+            batch = build_keyless(records.values, records.timestamps[0], producer)
+        if batch is None:
+            batch = _build_columns(builder, records)
     else:
         remaining = iter(records)
         first = next(remaining, None)
