@@ -17,7 +17,7 @@ class IngestJob:
     topics: str
     """One topic, or a comma list."""
     to: str
-    """`parquet:PATH`, `delta:PATH` or `json:PATH`."""
+    """`parquet:PATH`, `json:PATH`, `delta:PATH` or `delta:URL`."""
     checkpoint: str
     follow: bool = False
     """Run until stopped; otherwise end when everything written before the start is read."""

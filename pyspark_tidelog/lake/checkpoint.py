@@ -111,7 +111,7 @@ def mend_torn_entry(checkpoint: Path) -> None:
             newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
 
 
-def sync_plan(checkpoint: Path, batch_id: int) -> str:
+def sync_plan(checkpoint: Path, batch_id: int) -> int:
     """Sync the offsets of a micro-batch, and return a digest of them.
 
     This must precede its first byte in the lake. A micro-batch in the lake is never written again,
@@ -121,7 +121,7 @@ def sync_plan(checkpoint: Path, batch_id: int) -> str:
     entry = offsets / str(batch_id)
     sync_file(entry)
     sync_folder(offsets)
-    return hashlib.sha256(entry.read_bytes()).hexdigest()[:16]
+    return int.from_bytes(hashlib.sha256(entry.read_bytes()).digest()[:7])  # fits a signed long
 
 
 def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:

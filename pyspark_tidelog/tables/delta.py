@@ -1,17 +1,15 @@
-"""Delta tables: Spark writes the Parquet files, delta-rs commits them, without a jar.
+"""Delta tables: Spark's tasks write the Parquet files, delta-rs commits them, without a jar.
 
-Spark writes the files of a micro-batch beside the table; they are moved into it, and one
-transaction adds them all. The transaction holds the job's id and the micro-batch's number, so a
-repeated micro-batch is recognized. A crash before the transaction leaves files that the table does
-not refer to: `tidelog lake compact --vacuum-hours` removes them.
+The files of a micro-batch have names that no other attempt uses, and one transaction adds them all.
+The transaction holds the job's id and the micro-batch's number, so a repeated micro-batch is
+recognized, and of two drivers that commit the same one the second is refused. A crash before the
+transaction leaves files that the table does not refer to: `tidelog lake vacuum` removes them.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,20 +18,23 @@ from typing import Final
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.tables.durable_files import sync_folder, sync_tree
-from pyspark_tidelog.tables.folders import WRITING, files_below, write_files
-from pyspark_tidelog.tables.places import FolderPlace
-from pyspark_tidelog.tables.table import Batch, DataFile, Staged
-from pyspark_tidelog.tables.target import Target
+from pyspark_tidelog.tables.json_rows import arrow_type_of
+from pyspark_tidelog.tables.parquet_files import FileWriter, NewFile, write_on_executors
+from pyspark_tidelog.tables.places import FolderPlace, Place
+from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
+from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
+from pyspark_tidelog.tables.target import Target, is_remote
 
 _LOG: Final = "_delta_log"
+_COMMITS: Final = 10  # attempts, each after another transaction came first
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +45,45 @@ class DeltaTable:
     partition_by: tuple[str, ...] = ()
 
     @property
-    def folder(self) -> Path:
-        return self.target.folder
-
-    @property
-    def place(self) -> FolderPlace:
-        return FolderPlace(self.folder)
+    def place(self) -> Place:
+        if is_remote(self.target.place):
+            return ObjectPlace(Storage.at(self.target.place))
+        return FolderPlace(self.target.folder)
 
     def has(self, batch: Batch) -> bool:
-        table = self.current()
-        last = None if table is None else table.transaction_version(batch.job_id)
-        return last is not None and batch.number <= last
+        return _holds(self.current(), batch)
 
     def stage(self, rows: DataFrame, batch: Batch) -> Staged:
-        folder = self.folder / WRITING / f"batch_id={batch.number}"
-        count = write_files(rows, "parquet", folder, self.partition_by)
-        return Staged(batch, count, rows.schema, folder)
+        """Let the tasks write the files into the table's folder, where no transaction names them.
+
+        Partition values are only in the log: in a folder's name they would have to be escaped,
+        which not every reader decodes.
+        """
+        storage = Storage.at(self.target.place)
+        fields = [(each.name, arrow_type_of(each.dataType)) for each in rows.schema.fields]
+        keys = self.partition_by
+        writer = FileWriter(
+            storage.open_output,
+            pa.schema([field for field in fields if field[0] not in keys]),
+            f"batch-{batch.number}",  # NAME=VALUE would be a partition column to Polars
+            lambda found: [found.column(name) for name in keys],
+        )
+        files = write_on_executors(rows, writer)
+        return Staged(batch, sum(f.metadata.num_rows for f in files), rows.schema, files)
 
     def publish(self, staged: Staged) -> None:
-        """Move the files into the table, then commit them."""
-        assert staged.folder is not None, "the files are in a folder of their own"
-        batch = staged.batch
-        # A unique name, so that files left by a crashed attempt are never taken for these.
-        data = self.folder / f"batch_id={batch.number}-{uuid.uuid4().hex[:12]}"
-        actions: list[AddAction | RemoveAction] = list(_moved(staged.folder, data))
-        sync_folder(self.folder)
+        """Commit the files."""
         schema = Schema.from_json(staged.schema.json())
-        table = self.current() or deltalake.DeltaTable.create(
-            self.folder, schema, partition_by=list(self.partition_by)
-        )
+        self._sync_files(staged)
         try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                schema,
-                partition_by=list(self.partition_by),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(batch.job_id, batch.number)]
-                ),
-            )
-        except DeltaError as error:
-            shutil.rmtree(data, ignore_errors=True)
-            raise JobFailed(f"the transaction on {self.folder} failed: {error}") from error
-        sync_tree(self.folder / _LOG)
-        sync_folder(self.folder)
-        shutil.rmtree(self.folder / WRITING, ignore_errors=True)
+            self._commit(staged, schema)
+        except (DeltaError, OSError) as error:
+            raise JobFailed(
+                f"the transaction on {self.target} failed: {sentence_of(error)}"
+            ) from error
+        if not is_remote(self.target.place):
+            sync_tree(self.target.folder / _LOG)
+            sync_folder(self.target.folder)
 
     def files(self) -> Iterator[DataFile]:
         table = self.current()
@@ -106,32 +101,85 @@ class DeltaTable:
     def current(self) -> deltalake.DeltaTable | None:
         """Return the current version of the table, or None if there is none yet."""
         try:
-            return deltalake.DeltaTable(self.folder)
+            return deltalake.DeltaTable(self.target.place)
         except TableNotFoundError:
             return None
 
+    def _sync_files(self, staged: Staged) -> None:
+        """Sync the names of local files; the tasks have synced their contents."""
+        if not is_remote(self.target.place):
+            for folder in {Path(self.target.place, file.path).parent for file in staged.files}:
+                sync_folder(folder)
+            sync_folder(self.target.folder)
 
-def _moved(staging: Path, data: Path) -> Iterator[AddAction]:
-    """Move the files into the table, and yield the log entry of each.
+    def _commit(self, staged: Staged, schema: Schema) -> None:
+        batch = staged.batch
+        deltalake.DeltaTable.create(
+            self.target.place, schema, partition_by=list(self.partition_by), mode="ignore"
+        )
+        actions: list[AddAction | RemoveAction] = [
+            _added(file, self.partition_by) for file in staged.files
+        ]
+        for attempt in range(_COMMITS):
+            table = deltalake.DeltaTable(self.target.place)
+            if _holds(table, batch):
+                return  # another driver, or an attempt whose answer was lost
+            _add_columns(table, schema)
+            try:
+                table.create_write_transaction(
+                    actions,
+                    "append",
+                    schema,
+                    partition_by=list(self.partition_by),
+                    commit_properties=CommitProperties(app_transactions=_transactions(batch)),
+                )
+            except CommitFailedError:
+                if attempt == _COMMITS - 1:
+                    raise
+            else:
+                return
 
-    Partition values are only in the log: in a folder's name they would have to be escaped, which
-    not every reader decodes.
-    """
-    data.mkdir()
-    now_ms = time.time_ns() // 1_000_000
-    for number, file in enumerate(files_below(staging)):
-        found = pq.read_metadata(file.path)
-        target = file.path.rename(data / f"part-{number:05d}.parquet")
-        if found.num_rows > 0:
-            yield AddAction(
-                path=f"{data.name}/{target.name}",
-                size=target.stat().st_size,
-                partition_values=dict(file.partition),
-                modification_time=now_ms,
-                data_change=True,
-                stats=json.dumps(_statistics(found)),
-            )
-    sync_folder(data)
+
+def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:
+    """Whether the micro-batch is in the table; raise JobFailed if it is one of another plan."""
+    last = None if table is None else table.transaction_version(batch.job_id)
+    if table is None or last is None or batch.number > last:
+        return False
+    if batch.number == last:
+        refuse_other_plan(batch, table.transaction_version(_plan_id(batch)))
+    return True
+
+
+def _transactions(batch: Batch) -> list[Transaction]:
+    return [
+        Transaction(batch.job_id, batch.number),
+        Transaction(_plan_id(batch), batch.plan),
+    ]
+
+
+def _plan_id(batch: Batch) -> str:
+    return f"{batch.job_id}/plan"
+
+
+def _add_columns(table: deltalake.DeltaTable, schema: Schema) -> None:
+    """Add the columns that the table does not have yet."""
+    known = {each.name for each in table.schema().fields}
+    new: list[Field] = [each for each in schema.fields if each.name not in known]
+    if new:
+        table.alter.add_columns(new)
+
+
+def _added(file: NewFile, partition_by: tuple[str, ...]) -> AddAction:
+    """Return the log entry of a file."""
+    values = (None if value in {None, ""} else str(value) for value in file.key)
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values=dict(zip(partition_by, values, strict=True)),
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=True,
+        stats=json.dumps(_statistics(file.metadata)),
+    )
 
 
 def _statistics(found: pq.FileMetaData) -> Mapping[str, object]:

@@ -83,21 +83,24 @@ class FolderTable:
 
     def stage(self, rows: DataFrame, batch: Batch) -> Staged:
         """Write the micro-batch under `_writing`, and sync it."""
-        folder = self.folder / WRITING / f"batch_id={batch.number}"
-        count = write_files(rows, self.target.kind, folder, self.partition_by)
-        return Staged(batch, count, rows.schema, folder)
+        folder = self._staging(batch)
+        return Staged(
+            batch, write_files(rows, self.target.kind, folder, self.partition_by), rows.schema
+        )
 
     def publish(self, staged: Staged) -> None:
         """Move the micro-batch's folder into the table in one step."""
-        assert staged.folder is not None, "the files are in a folder of their own"
         number = staged.batch.number
         group = self.folder / group_name(number)
         if not group.exists():
             group.mkdir()
             sync_folder(self.folder)
-        staged.folder.rename(group / f"batch_id={number}")
+        self._staging(staged.batch).rename(group / f"batch_id={number}")
         sync_folder(group)
         shutil.rmtree(self.folder / WRITING, ignore_errors=True)
+
+    def _staging(self, batch: Batch) -> Path:
+        return self.folder / WRITING / f"batch_id={batch.number}"
 
     def files(self) -> Iterator[DataFile]:
         for path, partition in data_files(self.folder):

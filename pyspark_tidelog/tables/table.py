@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.tables.parquet_files import NewFile
 from pyspark_tidelog.tables.places import Place
 from pyspark_tidelog.tables.target import Target
 
@@ -21,7 +22,7 @@ class Batch(NamedTuple):
     job_id: str
     """From the checkpoint; numbers of micro-batches are relative to it."""
     number: int
-    plan: str = ""
+    plan: int = 0
     """A digest of its offsets, by which a table recognizes a micro-batch of another plan."""
 
 
@@ -41,8 +42,23 @@ class Staged:
     batch: Batch
     rows: int
     schema: StructType
-    folder: Path | None = None
-    """Its files, if they have to be moved into the table."""
+    files: tuple[NewFile, ...] = ()
+    """Unless they are in a folder that is moved into the table."""
+
+
+def refuse_other_plan(batch: Batch, held: int | None) -> None:
+    """Raise JobFailed if the table has the micro-batch with another plan.
+
+    Two copies of one checkpoint make different plans for the same micro-batch. A job that
+    continued after the other copy's micro-batch would skip or repeat records.
+    """
+    if held not in (None, batch.plan):
+        raise JobFailed(
+            f"the table holds micro-batch {batch.number} with other offsets than this checkpoint: "
+            f"a second job uses a copy of the checkpoint; stop one of them, and continue with the "
+            f"checkpoint of the other",
+            is_permanent=True,
+        )
 
 
 class Table(Protocol):

@@ -9,6 +9,8 @@ from typing import Final
 from pyspark_tidelog.errors import OptionError
 
 KINDS: Final = ("parquet", "delta", "json")
+SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+"""Of object stores, as delta-rs and obstore name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Target:
 
     kind: str
     place: str
-    """An absolute path."""
+    """An absolute path, or the URL of a Delta table in an object store."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.place}"
@@ -33,14 +35,24 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Parse `parquet:PATH`, `delta:PATH` or `json:PATH`; raise OptionError for anything else."""
+    """Parse `delta:PATH`, `delta:URL`, `parquet:PATH` or `json:PATH`, else raise OptionError."""
     kind, separator, path = text.partition(":")
     if kind not in KINDS or not separator or not path:
         raise OptionError(
             f"the sink must be {', '.join(f'{k}:PATH' for k in KINDS[:-1])} or {KINDS[-1]}:PATH, "
             f"not {text!r}"
         )
+    if kind == "delta" and is_remote(path):
+        return Target(kind, path.rstrip("/"))
+    if is_remote(path):
+        raise OptionError(f"{kind}: writes local folders; use delta:{path} for an object store")
     return Target(kind, str(local_folder("the path of the sink", path)))
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is the URL of an object store."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme in SCHEMES
 
 
 def local_folder(option: str, text: str) -> Path:

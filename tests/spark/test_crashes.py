@@ -67,8 +67,8 @@ from pyspark_tidelog.session import local_conf, local_session
 
 orders = {"published": queue.Queue(), "written": queue.Queue()}
 
-def stop_at(step, folder, batch_id):
-    if folder.parent.name == step and batch_id > 0:
+def stop_at(step, place, batch_id):
+    if place.split("/")[-2] == step and batch_id > 0:
         sys.stdout.write(json.dumps([step, batch_id]) + "\\n")
         sys.stdout.flush()
         orders[step].get()
@@ -76,9 +76,9 @@ def stop_at(step, folder, batch_id):
 def stopping(kind):
     publish = kind.publish
     def stop_and_publish(self, staged):
-        stop_at("written", self.folder, staged.batch.number)
+        stop_at("written", self.target.place, staged.batch.number)
         publish(self, staged)
-        stop_at("published", self.folder, staged.batch.number)
+        stop_at("published", self.target.place, staged.batch.number)
     kind.publish = stop_and_publish
 
 stopping(FolderTable)

@@ -30,7 +30,7 @@ TopicsOption: TypeAlias = Annotated[
     str, typer.Option("--topic", "-t", help="Topic to read, or a comma list.")
 ]
 ToOption: TypeAlias = Annotated[
-    str, typer.Option("--to", help="parquet:PATH, delta:PATH or json:PATH.")
+    str, typer.Option("--to", help="parquet:PATH, delta:PATH, delta:s3://BUCKET/PATH or json:PATH.")
 ]
 CheckpointOption: TypeAlias = Annotated[
     str, typer.Option("--checkpoint", help="Folder for the progress of the job.")

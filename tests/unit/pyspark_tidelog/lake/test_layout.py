@@ -63,7 +63,7 @@ def test_columns_to_partition_by_may_be_made() -> None:
         require_partition_type("x", parse_schema("x DOUBLE")["x"].dataType)
 
 
-@pytest.mark.parametrize("text", ["tape:x", "parquet:", "lake", "parquet:s3a://b/x", ":x"])
+@pytest.mark.parametrize("text", ["tape:x", "parquet:", "lake", "parquet:ftp://b/x", ":x"])
 def test_a_sink_that_does_not_exist_is_refused(text: str) -> None:
     """What can be written is said."""
     with pytest.raises(OptionError, match="must be"):

@@ -1,35 +1,119 @@
-"""A Delta table: what is on disk before the log of the table names it."""
+"""A Delta table: what a transaction names, and which micro-batches it is refused for."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import deltalake
+import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.types import LongType, StructField, StructType
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.tables.delta import DeltaTable
+from pyspark_tidelog.tables.parquet_files import FileWriter
+from pyspark_tidelog.tables.storage import Storage
 from pyspark_tidelog.tables.table import Batch, Staged
 from pyspark_tidelog.tables.target import Target
 from tests.support.disk_calls import disk_calls
 
+SCHEMA = StructType([StructField("offset", LongType())])
 
-def test_the_files_and_their_names_are_on_disk_before_the_transaction(tmp_path: Path) -> None:
+
+def staged(folder: Path, *offsets: int, number: int = 0, plan: int = 7) -> Staged:
+    """Return what Spark's tasks would have written."""
+    rows = pa.record_batch({"offset": pa.array(offsets, pa.int64())})
+    writer = FileWriter(Storage.at(str(folder)).open_output, rows.schema, f"batch-{number}")
+    files = tuple(writer.write(iter([rows])))
+    return Staged(Batch("job", number, plan), len(offsets), SCHEMA, files)
+
+
+def offsets_in(folder: Path) -> list[int]:
+    return sorted(pl.read_delta(str(folder))["offset"].to_list())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaTable:
+    return DeltaTable(Target("delta", str(tmp_path)))
+
+
+def test_the_files_and_their_names_are_on_disk_before_the_transaction(
+    tmp_path: Path, table: DeltaTable
+) -> None:
     """And the transaction is before the micro-batch counts as published."""
-    rows = pa.table({"offset": pa.array([1, 2], pa.int64())})
-    staging = tmp_path / "_writing" / "batch_id=0"
-    staging.mkdir(parents=True)
-    pq.write_table(rows, staging / "part-0.parquet")
-    ours = DeltaTable(Target("delta", str(tmp_path)))
-    schema = StructType([StructField("offset", LongType())])
     with disk_calls() as calls:
-        ours.publish(Staged(Batch("job", 0), 2, schema, staging))
-    assert ours.has(Batch("job", 0))
-    assert [*ours.files()] != []
-    (data,) = tmp_path.glob("batch_id=0-*")
-    made = [call.replace(data.name, "DATA") for call in calls.below(tmp_path)]
-    log = ["sync _delta_log", "sync ."]
-    assert made[:3] == ["rename DATA/part-00000.parquet", "sync DATA", "sync ."]
-    assert made[-3:] == [*log, "remove _writing"]
-    synced = {call.split()[1] for call in made[3:-3]}
-    assert synced == {f"_delta_log/{file.name}" for file in (tmp_path / "_delta_log").iterdir()}
+        written = staged(tmp_path, 1, 2)
+        table.publish(written)
+    (file,) = (tmp_path / "batch-0").iterdir()
+    made = [call.replace(file.name, "FILE") for call in calls.below(tmp_path)]
+    assert made[0].startswith("sync batch-0/FILE of ")
+    assert made[1:3] == ["sync batch-0", "sync ."]
+    assert made[-2:] == ["sync _delta_log", "sync ."]
+    synced = {call.split()[1] for call in made[3:-2]}
+    assert synced == {f"_delta_log/{each.name}" for each in (tmp_path / "_delta_log").iterdir()}
+    assert [each.path for each in table.files()] == [f"batch-0/{file.name}"]
+
+
+def test_a_micro_batch_is_committed_once(tmp_path: Path, table: DeltaTable) -> None:
+    """A second driver with the same micro-batch adds nothing, whatever files it has written."""
+    first, second = staged(tmp_path, 1), staged(tmp_path, 1)
+    assert not table.has(first.batch)
+    table.publish(first)
+    table.publish(second)
+    assert table.has(second.batch)
+    assert offsets_in(tmp_path) == [1]
+
+
+def test_two_drivers_that_race_commit_one_micro_batch(
+    tmp_path: Path, table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has looked before the first committed; the transaction itself is refused."""
+    table.publish(staged(tmp_path, 0, number=0))
+    first, second = staged(tmp_path, 1, number=1), staged(tmp_path, 1, number=1)
+    write = deltalake.DeltaTable.create_write_transaction
+    attempts: list[int] = []
+
+    def raced(*args: object, **kwargs: object) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            table.publish(first)
+        write(*args, **kwargs)  # type: ignore[arg-type] # as they came
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", raced)
+    table.publish(second)
+    assert (len(attempts), offsets_in(tmp_path)) == (2, [0, 1])
+
+
+def test_a_copy_of_the_checkpoint_is_refused(tmp_path: Path, table: DeltaTable) -> None:
+    """It plans other offsets for the same number, and would skip or repeat records."""
+    table.publish(staged(tmp_path, 1))
+    other = staged(tmp_path, 1, 2, plan=8)
+    with pytest.raises(JobFailed, match="micro-batch 0 with other offsets") as failed:
+        table.publish(other)
+    assert failed.value.is_permanent
+    with pytest.raises(JobFailed, match="a second job uses a copy of the checkpoint"):
+        table.has(other.batch)
+    assert table.has(Batch("job", 0, 7))
+    assert not table.has(Batch("job", 1, 9))
+
+
+def test_a_column_that_the_schema_has_gained_is_added(tmp_path: Path, table: DeltaTable) -> None:
+    """Rows of before have null there."""
+    table.publish(staged(tmp_path, 1))
+    wider = StructType([*SCHEMA.fields, StructField("name", StringType())])
+    rows = pa.record_batch({"offset": pa.array([2], pa.int64()), "name": ["x"]})
+    files = FileWriter(Storage.at(str(tmp_path)).open_output, rows.schema, "b").write(iter([rows]))
+    more = replace(staged(tmp_path, number=1), schema=wider, files=tuple(files))
+    table.publish(more)
+    found = pl.read_delta(str(tmp_path)).sort("offset")
+    assert found.rows() == [(1, None), (2, "x")]
+
+
+def test_a_failure_is_one_sentence(tmp_path: Path, table: DeltaTable) -> None:
+    """The library's error has colours and lines."""
+    table.publish(staged(tmp_path, 1))
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("{nonsense")
+    with pytest.raises(JobFailed, match=r"^the transaction on delta:.* failed: [^\n\x1b]*$"):
+        table.publish(staged(tmp_path, 2, number=1))

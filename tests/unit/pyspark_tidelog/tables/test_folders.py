@@ -29,8 +29,7 @@ def staged(sink: FolderTable, batch_id: int, *files: str) -> None:
 
 
 def publish(sink: FolderTable, batch_id: int) -> None:
-    folder = sink.folder / "_writing" / f"batch_id={batch_id}"
-    sink.publish(Staged(Batch("job", batch_id), 0, StructType(), folder))
+    sink.publish(Staged(Batch("job", batch_id), 0, StructType()))
 
 
 def test_a_micro_batch_appears_whole_and_once(tmp_path: Path) -> None:

@@ -19,6 +19,13 @@ def test_a_folder_may_be_written_as_an_address(tmp_path: Path) -> None:
             local_folder("o", text)
 
 
+def test_an_object_store_takes_tables_not_files() -> None:
+    """A reader that lists files there could see part of a micro-batch."""
+    assert parse_target("delta:s3://b/t/") == Target("delta", "s3://b/t")
+    with pytest.raises(OptionError, match="local folders; use delta:s3://b/t for an object store"):
+        parse_target("parquet:s3://b/t")
+
+
 def test_a_target_has_tables_below_it(tmp_path: Path) -> None:
     """A job of many topics fills one for each."""
     target = parse_target(f"delta:{tmp_path}").child("clicks")

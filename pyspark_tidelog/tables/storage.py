@@ -1,0 +1,186 @@
+"""The files of a table or checkpoint, in a local folder or in an object store.
+
+An object store takes its options from the environment variables of its libraries: `AWS_…`,
+`AZURE_…` and `GOOGLE_…`. Tasks get those of the driver, inside the pickled function: neither a
+plan nor a log of Spark contains them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.tables.places import IDENTITY_NAME
+from pyspark_tidelog.tables.target import is_remote
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import ObjectStore
+    from typing_extensions import Buffer
+
+_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_COLOURS: Final = re.compile(r"\x1b\[\d*m|↳")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A folder, by its path or URL. It can be pickled to executors."""
+
+    url: str
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the object store's library reads; it contains secrets."""
+
+    @classmethod
+    def at(cls, url: str) -> Storage:
+        """Return the storage with the options of this process."""
+        found = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES)}
+        return cls(url, found if is_remote(url) else {})
+
+    @contextmanager
+    def open_output(self, name: str) -> Iterator[BinaryIO | io.BufferedIOBase]:
+        """Create a file; when the block ends it is durable."""
+        if is_remote(self.url):
+            import obstore  # noqa: PLC0415 -- an extra
+
+            with obstore.open_writer(self._store(), name) as remote:
+                yield _Upload(remote)
+            return
+        path = Path(self.url) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as local:
+            yield local
+            local.flush()
+            os.fsync(local.fileno())
+
+    def load(self, name: str) -> bytes | None:
+        """Return a small object of an object store, None if it does not exist."""
+        import obstore  # noqa: PLC0415 -- an extra
+
+        found: bytes | None = None
+        with self._errors("read"), suppress(FileNotFoundError):
+            found = bytes(obstore.get(self._store(), name).bytes())
+        return found
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Store a small object unless it exists, in one step; return whether it was stored."""
+        import obstore  # noqa: PLC0415 -- an extra
+        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 -- the same
+
+        with self._errors("written"):
+            try:
+                obstore.put(self._store(), name, data, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Store a small object."""
+        import obstore  # noqa: PLC0415 -- an extra
+
+        with self._errors("written"):
+            obstore.put(self._store(), name, data)
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """Return the names directly below, of folders and of objects."""
+        import obstore  # noqa: PLC0415 -- an extra
+
+        folders: list[str] = []
+        objects: list[str] = []
+        with self._errors("read"):
+            found = obstore.list_with_delimiter(self._store())
+            folders.extend(found["common_prefixes"])
+            objects.extend(each["path"] for each in found["objects"])
+        return folders, objects
+
+    def _store(self) -> ObjectStore:
+        from obstore.store import from_url  # noqa: PLC0415 -- an extra
+
+        with _set(self.environment):
+            return from_url(self.url)
+
+    @contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError  # noqa: PLC0415 -- an extra
+
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise JobFailed(f"{self.url} cannot be {done}: {sentence_of(error)}") from error
+
+
+class _Upload(io.BufferedIOBase):
+    """An upload as a file that knows its position, which obstore's does not."""
+
+    def __init__(self, remote: WritableFile) -> None:
+        self._remote = remote
+        self._written = 0
+
+    def write(self, data: Buffer) -> int:
+        count = self._remote.write(data)
+        self._written += count
+        return count
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A table in an object store, as a place that holds the identity of its job.
+
+    There is no lock: the table's own transactions keep two jobs apart.
+    """
+
+    storage: Storage
+
+    def __str__(self) -> str:
+        return self.storage.url
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        yield
+
+    def load(self) -> str | None:
+        data = self.storage.load(IDENTITY_NAME)
+        return None if data is None else data.decode()
+
+    def store(self, text: str) -> None:
+        if self.load() is not None:
+            self.storage.replace(IDENTITY_NAME, text.encode())
+        elif not self.storage.create(IDENTITY_NAME, text.encode()):
+            raise JobError(f"another job has just claimed {self}: choose another table")
+
+    def has_data(self) -> bool:
+        folders, objects = self.storage.names()
+        return "_delta_log" in folders or any(not n.startswith(("_", ".")) for n in objects)
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error of a library in one line without colours, at most 500 characters."""
+    text = str(error).partition("Debug source:")[0]
+    return " ".join(_COLOURS.sub("", text).split())[:500]
+
+
+@contextmanager
+def _set(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

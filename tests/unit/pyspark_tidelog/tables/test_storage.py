@@ -1,0 +1,75 @@
+"""Files in an object store: whole or not at all, and no secret where people read."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.tables.parquet_files import FileWriter
+from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
+from tests.support.object_stores import SECRET, ObjectStore
+
+
+def test_a_task_on_another_machine_has_the_drivers_options(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They travel inside the pickled storage; its text does not show them."""
+    storage = Storage.at(f"{bucket.url}/t")
+    travelled = pickle.dumps(storage)
+    for name in bucket.environment:
+        monkeypatch.delenv(name)
+    arrived: Storage = pickle.loads(travelled)
+    assert SECRET not in repr(arrived)
+    rows = pa.record_batch({"a": pa.array(range(100), pa.int64())})
+    (file,) = FileWriter(arrived.open_output, rows.schema, "data").write(iter([rows]))
+    found = pq.read_table(pa.BufferReader(bucket.read(f"t/{file.path}")))
+    assert found["a"].to_pylist() == [*range(100)]
+    assert file.size_bytes == len(bucket.read(f"t/{file.path}"))
+
+
+def test_an_object_is_created_once(bucket: ObjectStore) -> None:
+    """Of two that create it at the same time, the second learns that it was late."""
+    storage = Storage.at(f"{bucket.url}/t")
+    assert storage.load("x") is None
+    assert (storage.create("x", b"1"), storage.create("x", b"2")) == (True, False)
+    assert storage.load("x") == b"1"
+    storage.replace("x", b"3")
+    assert storage.load("x") == b"3"
+
+
+def test_a_place_holds_the_identity_of_one_job(bucket: ObjectStore) -> None:
+    """A table without one that has data is not of a tidelog job."""
+    storage = Storage.at(f"{bucket.url}/t")
+    place = ObjectPlace(storage)
+    with place.claim():
+        assert (place.load(), place.has_data()) == (None, False)
+        place.store("mine")
+        place.store("still mine")
+        assert (place.load(), place.has_data()) == ("still mine", False)
+    storage.create("_delta_log/0.json", b"")
+    assert place.has_data()
+
+
+def test_of_two_jobs_one_claims_a_table(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found no identity; the store keeps one."""
+    place = ObjectPlace(Storage.at(f"{bucket.url}/t"))
+    place.store("first")
+    monkeypatch.setattr(ObjectPlace, "load", lambda _self: None)
+    with pytest.raises(JobError, match=r"another job has just claimed s3://.*/t: choose another"):
+        place.store("second")
+
+
+def test_a_bucket_that_is_missing_is_named_without_secrets(bucket: ObjectStore) -> None:
+    """One sentence, in black and white."""
+    storage = Storage.at("s3://no-such-bucket/t")
+    with pytest.raises(JobFailed, match=r"^s3://no-such-bucket/t cannot be written: ") as failed:
+        storage.create("x", b"")
+    assert SECRET not in str(failed.value)
+    assert "\n" not in str(failed.value)
+    assert sentence_of(ValueError("\x1b[31m↳\x1b[0m a\n  b")) == "a b"
