@@ -67,6 +67,10 @@ class KafkaSettings(BaseSettings):
     max_kafka_produce_bytes: Positive = 64 * MIB
     """Bytes of appends that are sent to the brokers and not answered; beyond it 503."""
 
+    max_kafka_fetch_bytes: Positive = 64 * MIB
+    """Bytes of reads that are asked of the brokers and not answered, an equal share of each;
+    further reads wait for their turn."""
+
     @model_validator(mode="after")
     def _ensure_kafka_can_be_reached(self) -> Self:
         if self.kafka:

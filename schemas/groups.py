@@ -61,8 +61,8 @@ class GroupOffset(ResponseModel):
     """Leader epoch that was stored with the offset; null if there was none."""
     metadata: str
     """Text that was stored with the offset."""
-    commit_timestamp: TimestampMs
-    """When the offset was stored, epoch milliseconds."""
+    commit_timestamp: TimestampMs | None
+    """When the offset was stored, epoch milliseconds; null on a Kafka cluster."""
 
 
 class GroupOffsetList(ResponseModel):

@@ -117,8 +117,8 @@ class Partition(Marks):
     """Offset below which a restart scans nothing, because indexes and snapshots are on disk too."""
     size_bytes: Count
     """Bytes of all segments."""
-    segments: Count
-    """Number of segments."""
+    segments: Count | None
+    """Number of segments; null on a Kafka cluster."""
     active_producers: Count
     """Number of producers whose state the log keeps."""
     log_id: LogId

@@ -139,14 +139,15 @@ async def get_partition(partition: Partition) -> Answer:
 async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping[str, object]:
     """Return offsets, bytes, segments, epoch and producers of one partition."""
     producers = await partition.producers()
+    size = await partition.size()
     return {
         **shown_marks(marks),
         "topic": partition.topic,
         "partition": partition.number,
         "leader_epoch": partition.leader_epoch,
         "recovery_point": partition.recovery_point,
-        "size_bytes": partition.size_bytes,
-        "segments": partition.segments_count,
+        "size_bytes": size.size_bytes,
+        "segments": size.segments_count,
         "active_producers": len(producers),
         "log_id": partition.log_id,
     }

@@ -25,8 +25,8 @@ class CursorValue(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader epoch of the last record read; -1 if unknown."""
     metadata: str = ""
-    commit_timestamp: int = 0
-    """Commit time, in ms."""
+    commit_timestamp: int | None = 0
+    """Commit time, in ms; None if the store does not tell."""
 
 
 class Cursor(NamedTuple):

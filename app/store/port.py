@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -39,6 +39,15 @@ class Run(Protocol):
 
 Sent: TypeAlias = "Callable[[Appended | Exception], None]"
 """Called once, on the loop, with the result of an append, or with why there is none."""
+
+
+class LogSize(NamedTuple):
+    """How large a log is."""
+
+    size_bytes: int
+    segments_count: int | None
+    """The active segment included; None if the side does not tell."""
+
 
 LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
@@ -185,16 +194,6 @@ class Partition(ABC):
     def config(self) -> LogConfig:
         """The topic's effective configuration."""
 
-    @property
-    @abstractmethod
-    def size_bytes(self) -> int:
-        """The bytes of all batches."""
-
-    @property
-    @abstractmethod
-    def segments_count(self) -> int:
-        """How many segments there are, the active one included."""
-
     @abstractmethod
     async def refresh(self) -> None:
         """Bring the properties up to date: those of another server's log are as of its last answer.
@@ -254,6 +253,10 @@ class Partition(ABC):
     @abstractmethod
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         """Return the record with the greatest time; raises as `offset_for_time`."""
+
+    @abstractmethod
+    async def size(self) -> LogSize:
+        """Return the bytes of all batches, and in how many segments they are."""
 
     @abstractmethod
     async def extent_bytes(
@@ -363,17 +366,6 @@ class RemotePartition(Partition):
     @property
     def tag(self) -> None:
         """No append can depend on the log's end."""
-
-    def read_now(
-        self,
-        offset: int,
-        *,
-        max_bytes: int,
-        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
-        end_offset: int | None = None,
-        minimum_one_batch: bool = True,
-    ) -> None:
-        """Decline: a read takes a request."""
 
     def append_now(
         self,

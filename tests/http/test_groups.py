@@ -59,6 +59,7 @@ async def test_an_offset_is_stored_and_found(api: Api) -> None:
     cursor = GroupOffset.model_validate_json(found.content)
     assert (cursor.group, cursor.topic, cursor.partition) == ("lake", "events", 0)
     assert (cursor.offset, cursor.leader_epoch, cursor.metadata) == (5, 0, "run 18")
+    assert cursor.commit_timestamp is not None
     assert cursor.commit_timestamp <= api.service.clock.now_ms()
     assert found.headers["cache-control"] == "no-store"
     assert (await put(api, 0, "/v1/groups/lake/offsets/events/1")).json()["leader_epoch"] is None

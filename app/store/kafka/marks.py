@@ -15,7 +15,7 @@ class Marks:
         """`on_moved` gets the identity whenever the high watermark has moved."""
         self._identity = identity
         self._on_moved = on_moved
-        self.watermarks = _watermarks(0, 0, 0, 0)
+        self.watermarks = watermarks_of(0, 0, 0, 0)
         self.leader_epoch = 0
 
     def saw(
@@ -44,13 +44,14 @@ class Marks:
             stable = max(before.last_stable_offset, start)
         else:
             stable = high
-        after = _watermarks(start, min(stable, high), high, end)
+        after = watermarks_of(start, min(stable, high), high, end)
         if after != before:
             self.watermarks = after
             if (high, stable) != (before.high_watermark, before.last_stable_offset):
                 self._on_moved(self._identity)
 
 
-def _watermarks(start: int, stable: int, high: int, end: int) -> Watermarks:
+def watermarks_of(start: int, stable: int, high: int, end: int) -> Watermarks:
+    """Return four offsets of the cluster, where positions in files are unknown."""
     unstable = OffsetMetadata(stable, 0, 0) if stable < high else None
     return Watermarks(start, OffsetMetadata(high, 0, 0), OffsetMetadata(end, 0, 0), unstable)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from app.store.kafka.appends import PartitionAppends, split
 from app.store.kafka.log import KafkaLog
-from app.store.port import RemotePartition, Run, RunLookUp, Sent, Settle
+from app.store.kafka.read.page import Wanted
+from app.store.port import LogSize, RemotePartition, Run, RunLookUp, Sent, Settle
 from engine.config import LogConfig
 from engine.log.results import Appended, Fetched, LogTag
 from engine.records.budget import DecodeBudget
@@ -56,14 +57,6 @@ class KafkaPartition(RemotePartition):
     def config(self) -> LogConfig:
         return self._config
 
-    @property
-    def size_bytes(self) -> int:
-        return self.log.size_bytes
-
-    @property
-    def segments_count(self) -> int:
-        return self.log.segments_count
-
     async def refresh(self) -> None:
         await self.log.refresh()
 
@@ -77,25 +70,44 @@ class KafkaPartition(RemotePartition):
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         end_offset: int | None = None,
         minimum_one_batch: bool = True,
-        holder: str = "",
+        holder: str = "",  # noqa: ARG002  # reads have their turns at the broker
     ) -> Fetched:
         return await self.log.read(
-            offset,
-            max_bytes=max_bytes,
-            isolation=isolation,
-            end_offset=end_offset,
-            minimum_one_batch=minimum_one_batch,
-            holder=holder,
+            Wanted(offset, max_bytes, isolation, end_offset, minimum_one_batch)
         )
 
-    async def offset_for_time(self, time_ms: int, run: RunLookUp) -> TimestampAndOffset | None:
-        return await self.log.offset_for_time(time_ms, run)
+    def read_now(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        end_offset: int | None = None,
+        minimum_one_batch: bool = True,
+    ) -> Fetched | None:
+        """Return what a shared fetch has brought in this turn of the loop."""
+        return self.log.read_now(
+            Wanted(offset, max_bytes, isolation, end_offset, minimum_one_batch)
+        )
+
+    async def offset_for_time(
+        self,
+        time_ms: int,
+        run: RunLookUp,  # noqa: ARG002  # the broker looks it up
+    ) -> TimestampAndOffset | None:
+        return await self.log.offset_for_time(time_ms)
 
     async def offset_appended_since(self, time_ms: int) -> int:
-        return await self.log.offset_appended_since(time_ms)
+        return await self.log.offset_appended_since(time_ms, self._config)
 
-    async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
-        return await self.log.max_timestamp(run)
+    async def max_timestamp(
+        self,
+        run: RunLookUp,  # noqa: ARG002  # as above
+    ) -> TimestampAndOffset | None:
+        return await self.log.max_timestamp()
+
+    async def size(self) -> LogSize:
+        return LogSize(await self.log.size_bytes(), None)
 
     async def extent_bytes(
         self, start_offset: int, end_offset: int, isolation: FetchIsolation

@@ -11,7 +11,7 @@ from app.limits.executors import Workers
 from app.store.local.commits import Commits
 from app.store.local.maintenance import Maintenance
 from app.store.local.transactions import Ended, Ending, Transactions
-from app.store.port import Partition, Run, RunLookUp, Settle
+from app.store.port import LogSize, Partition, Run, RunLookUp, Settle
 from engine.config import LogConfig
 from engine.log.log import Log
 from engine.log.results import Appended, Fetched, LogTag
@@ -74,8 +74,6 @@ class LocalPartition(Partition):
     watermarks: Watermarks = _of_log("watermarks")
     recovery_point: int = _of_log("durability.recovery_point")
     config: LogConfig = _of_log("config")
-    size_bytes: int = _of_log("reader.size_bytes")
-    segments_count: int = _of_log("reader.segments_count")
 
     async def refresh(self) -> None:
         """Do nothing: the log is in this process."""
@@ -132,6 +130,9 @@ class LocalPartition(Partition):
 
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         return await run(self.log.reader.max_timestamp)
+
+    async def size(self) -> LogSize:
+        return LogSize(self.log.reader.size_bytes, self.log.reader.segments_count)
 
     async def extent_bytes(
         self, start_offset: int, end_offset: int, isolation: FetchIsolation

@@ -167,7 +167,7 @@ function Line({ row, stored, points }: { row: Lag; stored: Stored | undefined; p
           </td>
         </>
       )}
-      <td class="nowrap">{stored && <Time ms={stored.commit_timestamp} relative />}</td>
+      <td class="nowrap">{stored?.commit_timestamp != null && <Time ms={stored.commit_timestamp} relative />}</td>
       <td class="clip metadata" title={stored?.metadata}>
         {stored?.metadata}
       </td>

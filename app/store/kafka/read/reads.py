@@ -1,0 +1,126 @@
+"""What the reads of all logs share: requests, their connections, memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13.response import FetchResponse, PartitionData
+from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse, ListOffsetsResponse
+
+from app.settings import Settings
+from app.store.kafka.cluster import Cluster
+from app.store.kafka.errors import Moved, NoAnswer
+from app.store.kafka.metrics import KafkaMetrics
+from app.store.kafka.read.fetch_memory import FetchMemory
+from app.store.kafka.read.questions import Questions
+from app.store.kafka.read.requests import (
+    EARLIEST,
+    LATEST,
+    Position,
+    fetch_request,
+    fetched_logs,
+    list_offsets_request,
+    listed_logs,
+)
+from engine.types import FetchIsolation, TopicPartition
+
+FETCH_LANES: Final = 4
+"""Connections to each broker for reads on demand: it answers one request of each at a time."""
+
+OFFSETS_LANE: Final = "offsets"
+
+
+class LogOffsets(NamedTuple):
+    """Where a log is, as its leader answers."""
+
+    start: ListOffsetsPartitionResponse
+    stable: ListOffsetsPartitionResponse
+    high: ListOffsetsPartitionResponse
+
+    @property
+    def error_code(self) -> ErrorCode:
+        """The first error of the three."""
+        codes = (one.error_code for one in self)
+        return next((code for code in codes if code is not ErrorCode.none), ErrorCode.none)
+
+
+class Reads:
+    """Sends the requests of readers. Belongs to the event loop."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, metrics: KafkaMetrics) -> None:
+        self.cluster = cluster
+        self.commit_timeout_ms = settings.commit_timeout_ms
+        self._metrics = metrics
+        self.memory = FetchMemory(
+            settings.max_kafka_fetch_bytes, lambda: len(cluster.metadata.brokers)
+        )
+        self.offsets: Questions[TopicPartition, int, LogOffsets] = Questions(self._offsets)
+        """The offsets of a log in an epoch, as they are now."""
+        self._lanes: dict[int, list[int]] = {}
+        """By broker: the requests in flight on each of its connections."""
+
+    async def fetch(
+        self, node: int, position: Position, isolation: FetchIsolation
+    ) -> PartitionData:
+        """Return what a broker has at a position now; raises Moved if it does not say."""
+        request = fetch_request((position,), isolation=isolation, max_bytes=position.max_bytes)
+        lanes = self._lanes.setdefault(node, [0] * FETCH_LANES)
+        lane = lanes.index(min(lanes))
+        lanes[lane] += 1
+        self._metrics.in_flight_bytes["fetch"] += position.max_bytes
+        started = perf_counter()
+        try:
+            response = await self.cluster.send(node, request, FetchResponse, lane=f"fetch-{lane}")
+        except NoAnswer:
+            self._metrics.failed("fetch", "no_answer")
+            raise
+        finally:
+            lanes[lane] -= 1
+            self._metrics.in_flight_bytes["fetch"] -= position.max_bytes
+        self._metrics.answered("fetch", node, perf_counter() - started)
+        return self._counted(fetched_logs(response).get(position.log))
+
+    def _counted(self, data: PartitionData | None) -> PartitionData:
+        if data is None:  # so a broker answers that throttles
+            raise Moved(ErrorCode.throttling_quota_exceeded)
+        if data.error_code is not ErrorCode.none:
+            self._metrics.failed("fetch", data.error_code.name)
+        return data
+
+    async def _offsets(
+        self, node: int, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, LogOffsets]:
+        """Ask in this order, so that no offset is above one that is asked for after it."""
+        start, stable, high = await asyncio.gather(
+            self._listed(node, epochs, EARLIEST),
+            self._listed(node, epochs, LATEST, FetchIsolation.TXN_COMMITTED),
+            self._listed(node, epochs, LATEST),
+        )
+        return {
+            log: LogOffsets(start[log], stable[log], high[log])
+            for log in start.keys() & stable.keys() & high.keys()
+        }
+
+    async def _listed(
+        self,
+        node: int,
+        epochs: Mapping[TopicPartition, int],
+        timestamp: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+    ) -> Mapping[TopicPartition, ListOffsetsPartitionResponse]:
+        request = list_offsets_request(epochs.items(), timestamp, isolation)
+        response = await self.cluster.send(node, request, ListOffsetsResponse, lane=OFFSETS_LANE)
+        return listed_logs(response)
+
+    async def look_up(
+        self, node: int, log: TopicPartition, leader_epoch: int, timestamp: int
+    ) -> ListOffsetsPartitionResponse:
+        """Return the record of a time; raises Moved without an answer."""
+        listed = await self._listed(node, {log: leader_epoch}, timestamp)
+        if log not in listed:
+            raise Moved(ErrorCode.unknown_server_error)
+        return listed[log]
