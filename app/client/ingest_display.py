@@ -34,10 +34,10 @@ class IngestDisplay:
         match event:
             case IngestProgress():
                 self._meter.advance(event.rows)
-                self._meter.say(f"{self._what}{_behind(event.lag)}")
+                self._meter.say(f"{self._what}{_behind(event)}")
                 self._terminal.plain(_line(event))
             case IngestIdle():
-                self._meter.say(f"{self._what}{_behind(event.lag)}")
+                self._meter.say(f"{self._what}{_behind(event)}")
             case _:
                 self._terminal.notice(f"{event.reason}; restarting in {event.pause_s:.0f} s")
 
@@ -46,16 +46,37 @@ def finished(job: IngestJob, report: IngestReport) -> str:
     """Return the summary of a run."""
     ended = "stopped" if report.is_stopped else "done"
     bad = f", {report.quarantined:,} of them in quarantine" if report.quarantined else ""
+    where = job.to if job.topic_pattern is None else f"{len(report.tables)} tables of {job.to}"
+    rate = report.rows / report.seconds if report.seconds else 0.0
     return (
-        f"{ended}: {report.rows:,} new rows in {job.to}{bad}, in {report.batches} micro-batch(es)"
+        f"{ended}: {report.rows:,} new rows in {where}{bad}, in {report.batches} micro-batch(es) "
+        f"and {_duration(report.seconds)} ({rate:,.0f}/s)"
     )
+
+
+def show_tables(terminal: Terminal, report: IngestReport) -> None:
+    """Print what a run did, table by table."""
+    rows = [(one.table, f"{one.rows:,}", f"{one.quarantined:,}") for one in report.tables]
+    if not terminal.as_json and rows:
+        terminal.table(("table", ">new rows", ">in quarantine"), rows)
 
 
 def _line(event: IngestProgress) -> str:
     bad = f", {event.quarantined:,} in quarantine" if event.quarantined else ""
     took = f" in {event.duration_ms / 1000:.1f} s"
-    return f"micro-batch {event.batch_id}: {event.rows:,} rows{bad}{took}{_behind(event.lag)}"
+    return f"micro-batch {event.batch_id}: {event.rows:,} rows{bad}{took}{_behind(event)}"
 
 
-def _behind(lag: int | None) -> str:
-    return "" if lag is None else f", lag {lag:,}"
+def _behind(event: IngestProgress | IngestIdle) -> str:
+    if event.lag is None:
+        return ""
+    age = "" if event.lag_s is None or not event.lag else f" ({_duration(event.lag_s)})"
+    return f", lag {event.lag:,}{age}"
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in the largest unit that keeps two digits."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.1f} s"

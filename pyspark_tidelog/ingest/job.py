@@ -15,10 +15,13 @@ class IngestJob:
 
     server: str
     topics: str
-    """One topic, or a comma list."""
+    """One topic, or a comma list; empty with `topic_pattern`."""
     to: str
-    """`parquet:PATH`, `json:PATH`, `delta:PATH` or `delta:URL`."""
+    """`parquet:PATH`, `json:PATH`, `delta:PATH` or `delta:URL`; with `topic_pattern` each table is
+    below it."""
     checkpoint: str
+    topic_pattern: str | None = None
+    """A regular expression: every topic that matches, and a table for each."""
     follow: bool = False
     """Run until stopped; otherwise end when everything written before the start is read."""
     schema: str | None = None
@@ -40,11 +43,17 @@ class IngestJob:
     max_restarts: int | None = None
     """With `follow`, the most restarts in a row after failures; None is unlimited."""
 
+    @property
+    def subscribed(self) -> str:
+        """The topics, for people."""
+        return self.topic_pattern or self.topics
+
     def source_options(self) -> dict[str, str]:
         """Return the options of the data source."""
+        by_name = self.topic_pattern is None
         return {
             "url": self.server,
-            "subscribe": self.topics,
+            "subscribe" if by_name else "subscribePattern": self.subscribed,
             "startingOffsets": self.starting_offsets,
             "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
             "includeHeaders": str(self.include_headers).lower(),
@@ -69,6 +78,8 @@ class IngestProgress:
     lag: int | None
     """Offsets between the lake and the end of the log; None for a micro-batch that is repeated
     after a crash, because Spark does not ask for the end of the log then."""
+    lag_s: float | None = None
+    """The age of the oldest record that waits, by its timestamp; 0 if none waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class IngestIdle:
     """The job found no new records."""
 
     lag: int | None
+    lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,16 @@ Listener: TypeAlias = Callable[[IngestEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
+class TableReport:
+    """What a run added to one table."""
+
+    table: str
+    """Its target, as `--to` gives it."""
+    rows: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
 class IngestReport:
     """The result of a run."""
 
@@ -104,3 +126,7 @@ class IngestReport:
     """The lag after the last micro-batch; None if there was none."""
     is_stopped: bool
     """Whether a signal ended the run, rather than the end of the log."""
+    lag_s: float | None = None
+    seconds: float = 0.0
+    """The duration of the run, with the start of Spark."""
+    tables: tuple[TableReport, ...] = ()

@@ -17,6 +17,7 @@ METRICS: Final = {
     "batches_total": "Micro-batches finished.",
     "restarts_total": "Restarts after a failure.",
     "lag_records": "Offsets between the lake and the end of the log.",
+    "lag_seconds": "Age of the oldest record that waits, by its timestamp.",
     "last_batch_seconds": "Duration of the last micro-batch.",
     "last_batch_timestamp_seconds": "Unix time at which the last micro-batch was finished.",
     "last_look_timestamp_seconds": "Unix time at which the job last asked for new records.",
@@ -40,19 +41,20 @@ class MetricsFile:
                 self._values["quarantined_rows_total"] += event.quarantined
                 self._values["batches_total"] += 1
                 self._values["last_batch_seconds"] = event.duration_ms / 1000
-                self._polled(event.lag)
+                self._polled(event.lag, event.lag_s)
                 finished = self._values["last_look_timestamp_seconds"]
                 self._values["last_batch_timestamp_seconds"] = finished
             case IngestIdle():
-                self._polled(event.lag)
+                self._polled(event.lag, event.lag_s)
             case IngestRestart():
                 self._values["restarts_total"] = event.restarts
         self._write()
 
-    def _polled(self, lag: int | None) -> None:
+    def _polled(self, lag: int | None, lag_s: float | None) -> None:
         self._values["last_look_timestamp_seconds"] = self._now()
-        if lag is not None:
-            self._values["lag_records"] = lag
+        for name, value in (("lag_records", lag), ("lag_seconds", lag_s)):
+            if value is not None:
+                self._values[name] = value
 
     def _write(self) -> None:
         """Replace the file atomically."""

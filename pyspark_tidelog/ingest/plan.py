@@ -52,7 +52,7 @@ class Plan:
         snapshot: LogSnapshot,
     ) -> Plan:
         """Check all options before anything is created; raise OptionError or JobError."""
-        values = _values(job, options, client, snapshot)
+        values = _values(job, target, options, client, snapshot)
         partition_by = tuple(map(parse_partition_column, job.partition_by))
         layout = Layout(values, partition_by, has_headers=options.include_headers)
         if job.quarantine is not None and values is None:
@@ -85,14 +85,19 @@ class Plan:
 
 
 def _values(
-    job: IngestJob, options: Options, client: ServiceClient, snapshot: LogSnapshot
+    job: IngestJob,
+    target: Target,
+    options: Options,
+    client: ServiceClient,
+    snapshot: LogSnapshot,
 ) -> StructType | None:
-    """Return the schema of the values; an inferred one is kept in the checkpoint."""
+    """Return the schema of the values; an inferred one is kept with the job's identity."""
     if job.schema is None:
         return None
     if job.schema != INFER:
         return parse_schema(job.schema)
-    known = load_identity(FolderPlace(local_folder("the checkpoint", job.checkpoint)))
+    checkpoint = FolderPlace(local_folder("the checkpoint", job.checkpoint))
+    known = load_identity(checkpoint if job.topic_pattern is None else open_table(target).place)
     if known is not None and known.terms.schema is not None:
         return StructType.fromJson(dict(known.terms.schema))
     return infer_schema(_sample(options, client, snapshot))

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import time
+from typing import Final
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyspark_tidelog.ingest.job import IngestIdle, IngestProgress, Listener
-from pyspark_tidelog.ingest.lake_writer import LakeWriter, Written
-from pyspark_tidelog.source.stream_offsets import StreamOffset
+from pyspark_tidelog.ingest.job import (
+    IngestIdle,
+    IngestProgress,
+    IngestReport,
+    Listener,
+    TableReport,
+)
+from pyspark_tidelog.ingest.lag import Lag, LagMeter
+from pyspark_tidelog.ingest.lake_writer import LakeWriter
+from pyspark_tidelog.ingest.table_writer import Written
+
+_NOTHING: Final = Written(0, 0)
 
 
 class Progress:
     """The counters of a run."""
 
-    def __init__(self, writer: LakeWriter, listener: Listener) -> None:
+    def __init__(self, writer: LakeWriter, meter: LagMeter, listener: Listener) -> None:
         self._writer = writer
+        self._meter = meter
         self._listener = listener
+        self._started_s = time.monotonic()
         self._last_batch_id = -1
         self._last_seen = ""
-        self.rows = 0
-        self.quarantined = 0
+        self._tables: dict[str, Written] = {}
+        self._lag = Lag(None, None)
         self.batches = 0
-        self.lag: int | None = None
 
     def begin(self) -> None:
         """Prepare for another query."""
@@ -40,37 +51,48 @@ class Progress:
             if report.batchId > self._last_batch_id and "addBatch" in report.durationMs:
                 self._add(report)
         if "addBatch" not in last.durationMs:
-            self._listener(IngestIdle(lag_of(last)))
+            lag = self._meter.measure(last)
+            self._listener(IngestIdle(lag.records, lag.seconds))
+
+    def report(self, *, restarts: int, is_stopped: bool) -> IngestReport:
+        """Return the result of the run."""
+        total = self._total()
+        return IngestReport(
+            total.rows,
+            total.quarantined,
+            self.batches,
+            restarts,
+            self._lag.records,
+            is_stopped=is_stopped,
+            lag_s=self._lag.seconds,
+            seconds=time.monotonic() - self._started_s,
+            tables=tuple(
+                TableReport(table, one.rows, one.quarantined)
+                for table, one in sorted(self._tables.items())
+            ),
+        )
 
     def _add(self, report: StreamingQueryProgress) -> None:
-        written = self._writer.written.pop(report.batchId, Written(0, 0))
+        written = self._writer.written.pop(report.batchId, {})
+        for table, one in written.items():
+            self._tables[table] = self._tables.get(table, _NOTHING).plus(one)
+        new = _NOTHING.plus(*written.values())
         self._last_batch_id = report.batchId
-        self.rows += written.rows
-        self.quarantined += written.quarantined
         self.batches += 1
-        self.lag = lag_of(report)
+        self._lag = self._meter.measure(report)
         duration_ms = report.durationMs["triggerExecution"]
         self._listener(
             IngestProgress(
                 batch_id=report.batchId,
-                rows=written.rows,
-                quarantined=written.quarantined,
-                total_rows=self.rows,
-                rows_per_second=written.rows * 1000 / max(duration_ms, 1),
+                rows=new.rows,
+                quarantined=new.quarantined,
+                total_rows=self._total().rows,
+                rows_per_second=new.rows * 1000 / max(duration_ms, 1),
                 duration_ms=duration_ms,
-                lag=self.lag,
+                lag=self._lag.records,
+                lag_s=self._lag.seconds,
             )
         )
 
-
-def lag_of(report: StreamingQueryProgress) -> int | None:
-    """Return the number of offsets between the query and the end of the log."""
-    latest, end = (
-        json.loads(text or "null")
-        for text in (report.sources[0].latestOffset, report.sources[0].endOffset)
-    )
-    if latest is None or end is None:
-        return None
-    latest = StreamOffset.from_json(latest).offsets
-    end = StreamOffset.from_json(end).offsets
-    return sum(max(offset - end.get(log, 0), 0) for log, offset in latest.items())
+    def _total(self) -> Written:
+        return _NOTHING.plus(*self._tables.values())

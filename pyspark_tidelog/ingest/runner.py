@@ -25,9 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, IngestRestart, Listener
-from pyspark_tidelog.ingest.lake_writer import LakeWriter
+from pyspark_tidelog.ingest.lag import LagMeter
+from pyspark_tidelog.ingest.lake_writer import LakeWriter, OneTable, Tables
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.progress import Progress
+from pyspark_tidelog.ingest.table_writer import TableWriter
+from pyspark_tidelog.ingest.topic_tables import TopicTables, terms_of
 from pyspark_tidelog.lake.checkpoint import claimed, mend_torn_entry
 from pyspark_tidelog.session import local_session
 from pyspark_tidelog.source.options import Options
@@ -36,7 +39,7 @@ from pyspark_tidelog.spark_errors import RootCause, root_cause
 from pyspark_tidelog.tables.target import local_folder
 
 _POLL_S: Final = 0.2
-_IDLE_POLL_S: Final = 1.0  # each poll is a call to the JVM
+_IDLE_POLL_S: Final = 5.0  # calls to the JVM cost; a micro-batch that begins ends the wait
 _COMMIT_S: Final = 10.0  # Spark commits a micro-batch in a tenth of a second
 _FIRST_RETRIES: Final = 6  # about three seconds
 _WORKER_TIMEOUTS: Final = 5  # Spark gives a Python process ten seconds to start
@@ -65,18 +68,28 @@ def run(
     # Fewer retries at the start, when a user waits for an error, than during a query.
     impatient = replace(options.endpoint, retries=min(options.endpoint.retries, _FIRST_RETRIES))
     with ServiceClient(impatient) as client:
-        snapshot = snapshot_of(client, options.topics)
-        plan = Plan.make(job, target, options, client, snapshot)
+        if job.topic_pattern is None:
+            snapshot = snapshot_of(client, options.topics)
+            plan = Plan.make(job, target, options, client, snapshot)
+            terms, places = plan.terms, plan.places()
+        else:  # a table is claimed when its topic has records
+            plan, terms, places = None, terms_of(job, target, options, client), []
     opened: OpenSession = lambda: (  # noqa: E731 -- one line with a type
         nullcontext(spark) if spark is not None else local_session(log_file=log_file)
     )
     with ExitStack() as stack:
-        stop = stack.enter_context(_stop_signals())
-        identity = stack.enter_context(claimed(checkpoint, plan.places(), plan.terms))
+        wake = threading.Event()
+        stop = stack.enter_context(_stop_signals(wake))
+        identity = stack.enter_context(claimed(checkpoint, places, terms))
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
         mend_torn_entry(checkpoint)
-        writer = LakeWriter(plan, identity, checkpoint, stop)
+        tables: Tables = (
+            OneTable(TableWriter(plan, identity.job_id))
+            if plan is not None
+            else TopicTables(job, target, options, identity, checkpoint=checkpoint, stack=stack)
+        )
+        writer = LakeWriter(tables, checkpoint, stop, wake)
         return _Run(job, writer, opened, stop, listener or _ignore).go()
 
 
@@ -96,7 +109,8 @@ class _Run:
         self._opened = opened
         self._stop = stop
         self._listener = listener
-        self._progress = Progress(writer, listener)
+        lag = LagMeter(Options.parse(job.source_options()))
+        self._progress = Progress(writer, lag, listener)
 
     def go(self) -> IngestReport:
         restarts = in_a_row = 0
@@ -113,14 +127,7 @@ class _Run:
                 self._listener(IngestRestart(str(error), pause, restarts))
                 if not self._stop.wait(pause):
                     continue
-            return IngestReport(
-                self._progress.rows,
-                self._progress.quarantined,
-                self._progress.batches,
-                restarts,
-                self._progress.lag,
-                is_stopped=self._stop.is_set(),
-            )
+            return self._progress.report(restarts=restarts, is_stopped=self._stop.is_set())
 
     def _is_retriable(self, cause: RootCause, in_a_row: int) -> bool:
         if cause.is_permanent or self._stop.is_set():
@@ -150,9 +157,11 @@ class _Run:
         self._progress.begin()
         records = spark.readStream.format("tidelog").options(**job.source_options()).load()
         self._writer.check(records)
-        writer = records.writeStream.option(
-            "checkpointLocation", str(self._writer.checkpoint)
-        ).foreachBatch(self._writer.write)
+        writer = (
+            records.writeStream.queryName(f"tidelog ingest {job.subscribed}")
+            .option("checkpointLocation", str(self._writer.checkpoint))
+            .foreachBatch(self._writer.write)
+        )
         if job.follow:
             return writer.trigger(
                 processingTime=f"{round(job.trigger_s * 1000)} milliseconds"
@@ -161,7 +170,10 @@ class _Run:
 
     def _watch(self, query: StreamingQuery) -> None:
         """Report every finished micro-batch, until the query ends or the job is stopped."""
-        while query.isActive and not self._stop.wait(self._poll_s()):
+        wake = self._writer.wake
+        while query.isActive and not self._stop.is_set():
+            wake.wait(self._poll_s())
+            wake.clear()
             self._progress.add(query)
         # Let the current micro-batch finish, and give Spark the time to commit it.
         waited_s = 0.0
@@ -190,8 +202,11 @@ def pause_s(in_a_row: int) -> float:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Set an event at the first SIGINT or SIGTERM, and restore the handlers for the second."""
+def _stop_signals(wake: threading.Event) -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT or SIGTERM, and restore the handlers for the second.
+
+    `wake` is set as well: it is what the main thread waits for.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -200,6 +215,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 
     def on_signal(number: int, _frame: object) -> None:
         stop.set()
+        wake.set()
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
+from pyspark_tidelog.source.tasks import OffsetRange
 from pyspark_tidelog.tables.durable_files import sync_file, sync_folder
 from pyspark_tidelog.tables.places import IDENTITY_NAME, FolderPlace, Place
 
@@ -39,6 +41,8 @@ class Terms:
     """The folder for records that do not fit the schema."""
     include_headers: bool = False
     isolation: str = "read_uncommitted"
+    topic_pattern: str | None = None
+    """Of a job with a table for each topic, whose own terms name the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator
         stack.enter_context(own.claim())
         known = load_identity(own)
         if known is None:
-            _require_unused(checkpoint, places[0])
+            _require_unused(checkpoint, places)
         elif _is_open(checkpoint, known.terms, terms):
             known = replace(known, terms=terms)
         else:
@@ -78,6 +82,18 @@ def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator
             if load_identity(place) != known:
                 _store(place, known)
         yield known
+
+
+def join(stack: ExitStack, checkpoint: Path, places: Sequence[Place], identity: Identity) -> None:
+    """Lock the places of one more table of a running job; raise JobError as `claimed` does."""
+    for place in places:
+        stack.enter_context(place.claim())
+        known = load_identity(place)
+        if known is not None and known.job_id == identity.job_id:
+            _require_same(checkpoint, known.terms, identity.terms)
+        _require_own(place, checkpoint, identity)
+        if known != identity:
+            _store(place, identity)
 
 
 def load_identity(place: Place) -> Identity | None:
@@ -141,15 +157,33 @@ def _require_own(place: Place, checkpoint: Path, known: Identity | None) -> None
         )
 
 
-def _require_unused(checkpoint: Path, table: Place) -> None:
+def planned_offset(checkpoint: Path, batch_id: int) -> StreamOffset:
+    """Return where a micro-batch ends, from Spark's offset log."""
+    entry = checkpoint / "offsets" / str(batch_id)
+    try:
+        return StreamOffset.from_json(json.loads(entry.read_text().splitlines()[-1]))
+    except (OSError, ValueError, IndexError) as error:
+        raise JobError(f"{entry} cannot be read: {error}") from error
+
+
+def planned_ranges(checkpoint: Path, batch_id: int) -> list[OffsetRange]:
+    """Return the ranges of a micro-batch, by topic and partition, as the source plans them."""
+    end = planned_offset(checkpoint, batch_id)
+    if batch_id > 0:
+        return ranges_between(planned_offset(checkpoint, batch_id - 1), end)
+    return ranges_between(StreamOffset.beginning_at(end.initial, end.topic_ids), end)
+
+
+def _require_unused(checkpoint: Path, places: Sequence[Place]) -> None:
     """Raise JobError for a checkpoint or lake that was used before, without this identity."""
     if (checkpoint / "offsets").exists():
         raise JobError(f"{checkpoint} is the checkpoint of another query: choose a new folder")
-    if load_identity(table) is not None:
-        raise JobError(
-            f"{table} was filled with another checkpoint than {checkpoint}, which is new: "
-            f"use the old one, or choose a new folder for both"
-        )
+    for table in places[:1]:
+        if load_identity(table) is not None:
+            raise JobError(
+                f"{table} was filled with another checkpoint than {checkpoint}, which is new: "
+                f"use the old one, or choose a new folder for both"
+            )
 
 
 def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
@@ -157,6 +191,11 @@ def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
         raise JobError(
             f"{checkpoint} belongs to the sink {known.sink}, not to {terms.sink}: "
             f"use that sink, or choose a new checkpoint"
+        )
+    if known.topic_pattern != terms.topic_pattern:
+        raise JobError(
+            f"{checkpoint} belongs to the topic pattern {known.topic_pattern}, not to "
+            f"{terms.topic_pattern}: choose a new checkpoint and sink"
         )
     if known.topic_ids.keys() != terms.topic_ids.keys():
         raise JobError(

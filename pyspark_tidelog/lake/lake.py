@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobError, OptionError
-from pyspark_tidelog.lake.checkpoint import Identity, load_identity
+from pyspark_tidelog.lake.checkpoint import Identity, load_identity, planned_offset
 from pyspark_tidelog.lake.compaction import (
     TARGET_BYTES,
     Compacted,
@@ -120,7 +119,7 @@ class Lake:
         done = max((int(e.name) for e in (folder / "commits").glob("[0-9]*")), default=None)
         if done is None:
             return {}
-        return extents_of(_stream_offset(folder / "offsets" / str(done)))
+        return extents_of(planned_offset(folder, done))
 
 
 def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:
@@ -130,11 +129,3 @@ def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:
         for log, end in offset.offsets.items()
         if log in offset.initial
     }
-
-
-def _stream_offset(entry: Path) -> StreamOffset:
-    """Parse an entry of Spark's offset log, whose last line is the source's offset."""
-    try:
-        return StreamOffset.from_json(json.loads(entry.read_text().splitlines()[-1]))
-    except (OSError, ValueError, IndexError) as error:
-        raise JobError(f"{entry} cannot be read: {error}") from error

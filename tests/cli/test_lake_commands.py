@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.client.ingest_display import IngestDisplay, finished
+from app.client.ingest_display import IngestDisplay, finished, show_tables
 from app.client.terminal import Terminal
 from pyspark_tidelog.ingest.job import (
     IngestIdle,
@@ -15,13 +16,14 @@ from pyspark_tidelog.ingest.job import (
     IngestProgress,
     IngestReport,
     IngestRestart,
+    TableReport,
 )
 from tests.cli.conftest import Run, objects
 from tests.support.kafka_batches import SentRecord
 from tests.support.lakes import HandMadeLake, rows_of
 
 EVENTS = (
-    IngestProgress(0, 1_000, 3, 1_000, 500.0, 2_000, 7),
+    IngestProgress(0, 1_000, 3, 1_000, 500.0, 2_000, 7, 190.0),
     IngestProgress(1, 10, 0, 1_010, 500.0, 100, None),
     IngestIdle(0),
     IngestRestart("no answer", 4.0, 1),
@@ -96,7 +98,7 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, lag 7",
+        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, lag 7 (3 min)",
         "micro-batch 1: 10 rows in 0.1 s",
         "no answer; restarting in 4 s",
     ]
@@ -115,15 +117,27 @@ def test_a_terminal_gets_a_bar_that_says_how_far_behind(
     assert "no answer; restarting in 4 s" in err
 
 
-def test_the_closing_sentence_tells_how_it_ended() -> None:
-    """Stopped or done, and what went into quarantine."""
+def test_a_run_ends_with_a_table_of_what_was_done(capfd: pytest.CaptureFixture[str]) -> None:
+    """A row for each table, then a sentence that says how it ended."""
     job = IngestJob("http://x", "t", "parquet:lake", "c")
-    report = IngestReport(1_000, 0, 2, 0, 0, is_stopped=False)
-    assert finished(job, report) == "done: 1,000 new rows in parquet:lake, in 2 micro-batch(es)"
-    report = IngestReport(1_000, 3, 2, 0, 0, is_stopped=True)
+    report = IngestReport(1_000, 0, 2, 0, 0, is_stopped=False, seconds=4.0)
     assert finished(job, report) == (
-        "stopped: 1,000 new rows in parquet:lake, 3 of them in quarantine, in 2 micro-batch(es)"
+        "done: 1,000 new rows in parquet:lake, in 2 micro-batch(es) and 4.0 s (250/s)"
     )
+    tables = (TableReport("delta:lake/a", 1_000, 3), TableReport("delta:lake/b", 2, 0))
+    report = IngestReport(1_002, 3, 2, 0, 0, is_stopped=True, seconds=400.0, tables=tables)
+    assert finished(replace(job, to="delta:lake", topic_pattern=".*"), report) == (
+        "stopped: 1,002 new rows in 2 tables of delta:lake, 3 of them in quarantine, "
+        "in 2 micro-batch(es) and 7 min (3/s)"
+    )
+    show_tables(Terminal(), report)
+    assert [line.split() for line in capfd.readouterr().out.splitlines()] == [
+        ["table", "new", "rows", "in", "quarantine"],
+        ["delta:lake/a", "1,000", "3"],
+        ["delta:lake/b", "2", "0"],
+    ]
+    show_tables(Terminal(as_json=True), report)
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,14 @@ _ROWS: Final = "The rows"
 _RUN: Final = "The run"
 
 TopicsOption: TypeAlias = Annotated[
-    str, typer.Option("--topic", "-t", help="Topic to read, or a comma list.")
+    str | None, typer.Option("--topic", "-t", help="Topic to read, or a comma list.")
+]
+PatternOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--topic-pattern",
+        help="Regular expression: every topic that matches, now and later, and a table for each.",
+    ),
 ]
 ToOption: TypeAlias = Annotated[
     str, typer.Option("--to", help="parquet:PATH, delta:PATH, delta:s3://BUCKET/PATH or json:PATH.")
@@ -116,9 +123,10 @@ SparkLogOption: TypeAlias = Annotated[
 
 def ingest(
     *,
-    topic: TopicsOption,
     to: ToOption,
     checkpoint: CheckpointOption,
+    topic: TopicsOption = None,
+    topic_pattern: PatternOption = None,
     follow: FollowOption = False,
     schema: SchemaOption = None,
     partition_by: PartitionByOption = None,
@@ -139,6 +147,7 @@ def ingest(
 
     tidelog ingest --topic flights --to parquet:lake --checkpoint lake.state
     tidelog ingest --topic flights --to delta:lake --checkpoint lake.state --schema infer
+    tidelog ingest --topic-pattern 'web-.*' --to delta:lake --checkpoint lake.state
 
     The job can be stopped or killed at any time: the next run with the same
     checkpoint continues where it ended. Spark uses the machine's Java if it is
@@ -147,14 +156,17 @@ def ingest(
     The exit code is 0 if everything is in the lake or the job was stopped, 1
     if it failed and can be run again, 3 if something must be changed first.
     """
+    if (topic is None) == (topic_pattern is None):
+        raise typer.BadParameter("give either --topic or --topic-pattern")
     require_spark_source(as_json=as_json)
     from pyspark_tidelog.ingest.job import IngestJob  # noqa: PLC0415 - Spark takes a second to load
 
     job = IngestJob(
         server=server,
-        topics=topic,
+        topics=topic or "",
         to=to,
         checkpoint=checkpoint,
+        topic_pattern=topic_pattern,
         follow=follow,
         schema=schema,
         partition_by=tuple(partition_by or ()),
@@ -169,7 +181,7 @@ def ingest(
     )
     with (
         terminal_session(as_json=as_json) as terminal,
-        terminal.progress(f"ingesting {topic}") as meter,
+        terminal.progress(f"ingesting {job.subscribed}") as meter,
     ):
         _run(job, terminal, meter, metrics_file=metrics_file, spark_log=spark_log)
 
@@ -183,7 +195,7 @@ def _run(
     spark_log: Path | None,
 ) -> None:
     """Run the job and tell of it; a failure carries the exit code that fits."""
-    from app.client.ingest_display import IngestDisplay, finished  # noqa: PLC0415 - as above
+    from app.client.ingest_display import IngestDisplay, finished, show_tables  # noqa: PLC0415 - as above
     from pyspark_tidelog.errors import (  # noqa: PLC0415 - the same
         JobFailed,
         ServiceError,
@@ -194,7 +206,7 @@ def _run(
     from pyspark_tidelog.ingest.metrics_file import MetricsFile  # noqa: PLC0415 - the same
 
     try:
-        display = IngestDisplay(terminal, meter, f"ingesting {job.topics}")
+        display = IngestDisplay(terminal, meter, f"ingesting {job.subscribed}")
         listeners: list[Listener] = [
             display,
             *([MetricsFile(metrics_file)] if metrics_file else []),
@@ -210,4 +222,5 @@ def _run(
         raise Failure(str(error), EXIT_REFUSED if is_permanent else 1) from error
     except TidelogError as error:
         raise Failure(str(error), EXIT_REFUSED) from error
+    show_tables(terminal, report)
     terminal.result({"event": "finished", **msgspec.to_builtins(report)}, finished(job, report))

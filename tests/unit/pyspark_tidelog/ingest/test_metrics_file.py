@@ -19,7 +19,7 @@ def values(path: Path) -> dict[str, float]:
 
 
 def progress(batch_id: int, lag: int | None) -> IngestProgress:
-    return IngestProgress(batch_id, 100, 1, 100, 50.0, 2_500, lag)
+    return IngestProgress(batch_id, 100, 1, 100, 50.0, 2_500, lag, None if lag is None else 1.5)
 
 
 def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
@@ -38,11 +38,12 @@ def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
         "tidelog_ingest_batches_total": 2,
         "tidelog_ingest_restarts_total": 3,
         "tidelog_ingest_lag_records": 7,
+        "tidelog_ingest_lag_seconds": 1.5,
         "tidelog_ingest_last_batch_seconds": 2.5,
         "tidelog_ingest_last_batch_timestamp_seconds": 11.0,
         "tidelog_ingest_last_look_timestamp_seconds": 12.5,
     }
-    assert len(METRICS) == 8
+    assert len(METRICS) == 9
     assert [entry.name for entry in tmp_path.iterdir()] == ["tidelog.prom"]
 
 

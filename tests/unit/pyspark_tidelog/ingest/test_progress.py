@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress
-from pyspark_tidelog.ingest.lake_writer import Written
+from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress, TableReport
+from pyspark_tidelog.ingest.lag import Lag
 from pyspark_tidelog.ingest.progress import Progress
+from pyspark_tidelog.ingest.table_writer import Written
 
 
 def report(batch_id: int, second: int, *, is_idle: bool = False) -> SimpleNamespace:
@@ -39,16 +40,23 @@ class Query:
 def test_an_idle_query_is_asked_for_its_reports_once() -> None:
     """A hundred of them are put into JSON each time: looking again costs one report."""
     told: list[IngestEvent] = []
-    writer: Any = SimpleNamespace(written={0: Written(7, 2)})
+    writer: Any = SimpleNamespace(
+        written={0: {"a": Written(4, 0), "b": Written(3, 2)}, 1: {"a": Written(1, 0)}}
+    )
+    meter: Any = SimpleNamespace(measure=lambda _report: Lag(9, 2.5))
     query: Any = Query()
-    tally = Progress(writer, told.append)
+    tally = Progress(writer, meter, told.append)
     tally.add(query)
     query.reports += [report(0, 1), report(1, 2, is_idle=True)]
     for _ in range(5):
         tally.add(query)
     assert query.fetched == 1
     assert [type(event) for event in told] == [IngestProgress, IngestIdle]
-    assert (tally.rows, tally.quarantined, tally.batches, writer.written) == (7, 2, 1, {})
+    done = tally.report(restarts=0, is_stopped=False)
+    assert (done.rows, done.quarantined, done.batches, done.lag, done.lag_s) == (7, 2, 1, 9, 2.5)
     query.reports.append(report(1, 3))
     tally.add(query)
     assert (query.fetched, tally.batches, type(told[-1])) == (2, 2, IngestProgress)
+    assert writer.written == {}
+    done = tally.report(restarts=0, is_stopped=False)
+    assert done.tables == (TableReport("a", 5, 0), TableReport("b", 3, 2))

@@ -171,10 +171,12 @@ def test_pauses_grow_to_a_minute() -> None:
 def test_the_first_signal_asks_to_stop_and_the_second_insists(number: signal.Signals) -> None:
     """A running job ends in order; a second signal ends it at once."""
     before = signal.getsignal(number)
-    with _stop_signals() as stop:
+    wake = threading.Event()
+    with _stop_signals(wake) as stop:
         assert signal.getsignal(number) != before
         os.kill(os.getpid(), number)
-        assert stop.wait(5)
+        assert wake.wait(5)
+        assert stop.is_set()
         assert signal.getsignal(number) == before
     assert signal.getsignal(number) == before
 
@@ -184,7 +186,7 @@ def test_signals_are_left_alone_off_the_main_thread() -> None:
     seen: list[bool] = []
 
     def enter() -> None:
-        with _stop_signals() as stop:
+        with _stop_signals(threading.Event()) as stop:
             seen.append(stop.is_set())
 
     thread = threading.Thread(target=enter)
