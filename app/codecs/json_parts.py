@@ -9,32 +9,51 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from app.codecs.records_in import ensure_count
 from app.http.answers import Body
 from app.http.body_faults import malformed_json
 from app.http.problems import MalformedRequest
-from engine.errors import InvalidRecord
+from engine.errors import InvalidRecord, TooLarge
 from engine.types import Buffer
+
+T = TypeVar("T")
 
 _BOM: Final = b"\xef\xbb\xbf"
 _ONE: Final = msgspec.json.Decoder(Raw)
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
-_ARRAY: Final = msgspec.json.Decoder(msgspec.defstruct("Array", [], array_like=True))
-"""Says whether a body is an array, and makes nothing of its elements."""
 
-_PLAIN_BYTES: Final = 2 * 1024 * 1024
+PIECE_BYTES: Final = 2 * 1024 * 1024
 """Bodies up to this size may be decoded before their values are counted: at worst they take forty
 times their size for a moment."""
+
+_LONG_LINE_BYTES: Final = 64 * 1024
 
 _END: Final = ord("]")
 _BLANKS: Final = b" \t\r\n"
 _TRAILING: Final = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """How msgspec says what follows a value: the number of bytes with the first that is wrong."""
+
+
+class Array(msgspec.Struct, array_like=True, gc=False):
+    """Any array; nothing is made of its elements."""
+
+
+_ARRAY: Final = msgspec.json.Decoder(Array)
+
+
+def ensure_count(count: int, *, max_records: int) -> None:
+    """Raise TooLarge if a request has too many records."""
+    if count > max_records:
+        raise TooLarge(
+            f"{count} records exceed max_records_per_request ({max_records})",
+            limit="max_records_per_request",
+            limit_bytes=max_records,
+            actual_bytes=count,
+        )
 
 
 def without_bom(body: Body) -> Body:
@@ -75,13 +94,13 @@ def json_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
 
     Raises MalformedRequest for a line that is not one JSON value, TooLarge for too many lines.
     """
-    count = _count_of_lines(body)
+    count = count_of_lines(body)
     ensure_count(count, max_records=max_records)
     try:
         str(body, "utf-8")
     except UnicodeDecodeError as error:
         raise malformed_json(body, error) from None
-    if len(body) <= _PLAIN_BYTES:
+    if len(body) <= PIECE_BYTES:
         with suppress(msgspec.DecodeError, RecursionError):
             values = _ONE.decode_lines(body)
             # It would take several values in a line, and values of several lines.
@@ -96,7 +115,7 @@ def text_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
 
     Raises TooLarge for too many.
     """
-    ensure_count(_count_of_lines(body), max_records=max_records)
+    ensure_count(count_of_lines(body), max_records=max_records)
     lines = body.replace(b"\r\n", b"\n").split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -126,7 +145,28 @@ def _end_of_first(view: memoryview) -> int:
     raise AssertionError("an array has an end")
 
 
-def _count_of_lines(body: Body) -> int:
+def decoded_lines(decoder: msgspec.json.Decoder[T], body: Body, *, at_most: int) -> Sequence[T]:
+    """Return the values of NDJSON; of a large body, whole pieces until there are more than that.
+
+    Raises what the decoder raises. It takes several values in a line, and values of several lines.
+    """
+    if len(body) <= PIECE_BYTES:
+        return decoder.decode_lines(body)
+    values: list[T] = []
+    view = memoryview(body)
+    start = 0
+    while start < len(body) and len(values) <= at_most:
+        near = start + PIECE_BYTES
+        end = body.find(b"\n", near) + 1 or len(body)
+        if end - near > _LONG_LINE_BYTES:  # which might have very many values
+            _ONE.decode(view[body.rfind(b"\n", start, near) + 1 : end])
+        values += decoder.decode_lines(view[start:end])
+        start = end
+    return values
+
+
+def count_of_lines(body: Body) -> int:
+    """Return how many lines a text has."""
     return body.count(b"\n") + (not body.endswith(b"\n"))
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Final, cast
 import msgspec
 from msgspec import Raw
 
+from app.codecs.json_parts import decoded_lines
 from app.http.answers import Body
 from engine.config import LogConfig
 from engine.records.builder import RecordColumns
@@ -40,10 +41,12 @@ _BODY: Final = msgspec.json.Decoder(_PlainsIn)
 _LINES: Final = msgspec.json.Decoder(PlainIn)
 
 
-def decode_plain(body: Body, *, is_ndjson: bool) -> Sequence[PlainIn]:
-    """Return the records of a body; None unless all are usual."""
+def decode_plain(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[PlainIn]:
+    """Return the records of a body, which may be too many; none unless all are usual."""
     try:
-        return _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
+        if is_ndjson:
+            return decoded_lines(_LINES, body, at_most=max_records)
+        return _BODY.decode(body).records
     except (msgspec.DecodeError, RecursionError):
         return ()
 

@@ -17,21 +17,35 @@ import msgspec
 from msgspec import Raw
 
 from app.codecs.delivery_headers import RESERVED
+from app.codecs.json_parts import (
+    PIECE_BYTES,
+    Array,
+    count_of_lines,
+    decoded_lines,
+    elements_of,
+    ensure_count,
+    json_lines,
+    without_bom,
+)
 from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
 from app.http.answers import Body
 from app.http.body_faults import malformed_json
 from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from engine.config import LogConfig
-from engine.errors import InvalidRecord, InvalidTimestamp, TooLarge
+from engine.errors import InvalidRecord, InvalidTimestamp
 from engine.records.builder import NewRecord, RecordColumns
 from engine.records.check import TimestampBounds
-from engine.types import INT64_MAX
+from engine.types import INT64_MAX, Buffer
 
 Encoding = Literal["json", "utf8", "base64"]
 
 _ABSENT: Final = Raw()
 _UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
 _LEAST_BYTES: Final = len("{},")
+_BYTES_OF_AN_OBJECT: Final = 8
+"""In a body with more for each brace, one object a record takes no more memory than three times
+the body."""
+
 _FEW_BYTES: Final = 1024
 """Bodies up to this size have too few records for the columns."""
 
@@ -40,7 +54,6 @@ EXPIRED: Final = "expired_timestamp"
 _RESERVED: Final = (
     "the service writes this header; leave it out, and send the id of a delivery in Idempotency-Key"
 )
-_BOM: Final = b"\xef\xbb\xbf"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _RFC_3339: Final = re.compile(
@@ -81,9 +94,28 @@ class _RawRecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[Raw]
 
 
+class _Object(msgspec.Struct, gc=False):
+    """Any object; nothing is made of its members."""
+
+
+class _AnyRecords(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: Raw
+
+
+class _Counted(msgspec.Struct, gc=False):
+    records: list[_Object]
+
+
+class _AnyArray(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: Array
+
+
 _BODY: Final = msgspec.json.Decoder(RecordsIn)
 _LINES: Final = msgspec.json.Decoder(RecordIn)
 _RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
+_ANY_RECORDS: Final = msgspec.json.Decoder(_AnyRecords)
+_COUNTED: Final = msgspec.json.Decoder(_Counted)
+_ANY_ARRAY: Final = msgspec.json.Decoder(_AnyArray)
 _TEXT: Final = msgspec.json.Decoder(str)
 _RAW_LINES: Final = msgspec.json.Decoder(Raw)
 _AT: Final = " - at `$."
@@ -98,27 +130,43 @@ def read_records(
     Raises MalformedRequest if it is not JSON in UTF-8, InvalidRecord if it contains no or invalid
     records, TooLarge beyond `max_records`, before they are decoded, and what `new_records` raises.
     """
-    if body.startswith(_BOM):  # noqa: FURB188  # which copies a body that has none
-        body = body[len(_BOM) :]
+    body = without_bom(body)
     try:
         str(body, "utf-8")  # raw values are never parsed: this is the only check of their bytes
-        _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        lines = _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
         if len(body) > _FEW_BYTES:
-            plain = decode_plain(body, is_ndjson=is_ndjson)
-            bounds = _Rules(config, now_ms).kept_bounds
-            columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
-            if columns is not None:
-                return columns
-        records = _LINES.decode_lines(body) if is_ndjson else _BODY.decode(body).records
+            plain = decode_plain(body, is_ndjson=is_ndjson, max_records=max_records)
+            if len(plain) <= lines:
+                bounds = _Rules(config, now_ms).kept_bounds
+                columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
+                if columns is not None:
+                    return columns
+        records = _decoded(body, is_ndjson=is_ndjson, max_records=max_records)
     except msgspec.ValidationError:
-        _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson)
+        _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson, max_records=max_records)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _find_wrong_line(body, is_ndjson=is_ndjson, max_records=max_records)
         raise malformed_json(body, error) from None
     except RecursionError:
         raise MalformedRequest("the body is nested too deeply") from None
     if not records:
         raise InvalidRecord("the body contains no record")
+    if len(records) > lines:
+        json_lines(body, max_records=max_records)  # raises: a line has several values
     return new_records(records, now_ms=now_ms, config=config)
+
+
+def _decoded(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
+    """Return the records; of NDJSON they may be more than `max_records`, if lines have several."""
+    if is_ndjson:
+        return decoded_lines(_LINES, body, at_most=max_records)
+    return _BODY.decode(body).records
+
+
+def _find_wrong_line(body: Body, *, is_ndjson: bool, max_records: int) -> None:
+    """Raise MalformedRequest for the line of a large body that is not JSON."""
+    if is_ndjson and len(body) > PIECE_BYTES:  # the error counts bytes from somewhere inside
+        json_lines(body, max_records=max_records)
 
 
 def new_records(records: Sequence[RecordIn], *, now_ms: int, config: LogConfig) -> list[NewRecord]:
@@ -295,33 +343,49 @@ _DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
 }
 
 
-def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> None:
-    """Refuse too many records; the size, or the number of braces, decides for most bodies."""
-    if len(body) <= _LEAST_BYTES * max_records or body.count(b"{") <= max_records:
-        return
-    count = body.count(b"\n") + 1 if is_ndjson else len(_RAW_BODY.decode(body).records)
-    ensure_count(count, max_records=max_records)
+def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> int:
+    """Return how many records the body may have: one a line, or any number that is allowed.
+
+    Raises TooLarge for too many. The number of lines or of braces decides for most bodies.
+    """
+    allowed = count_of_lines(body) if is_ndjson else max_records
+    if len(body) <= _LEAST_BYTES * max_records or (is_ndjson and allowed <= max_records):
+        return allowed
+    braces = body.count(b"{")
+    if braces > max_records:
+        if is_ndjson:
+            count = allowed
+        elif len(body) >= _BYTES_OF_AN_OBJECT * braces:
+            count = len(_COUNTED.decode(body).records)
+        else:
+            count = len(_elements(body, max_records))
+        ensure_count(count, max_records=max_records)
+    return allowed
 
 
-def ensure_count(count: int, *, max_records: int) -> None:
-    """Raise TooLarge if a request has too many records."""
-    if count > max_records:
-        raise TooLarge(
-            f"{count} records exceed max_records_per_request ({max_records})",
-            limit="max_records_per_request",
-            limit_bytes=max_records,
-            actual_bytes=count,
-        )
+def _elements(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Return the bytes of each record; raises TooLarge before there are too many of them."""
+    _ANY_ARRAY.decode(body)
+    return elements_of(bytes(_ANY_RECORDS.decode(body).records), max_records=max_records)
 
 
-def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool) -> NoReturn:
+def _raw_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[Buffer]:
+    """Return the bytes of each record; raises TooLarge for too many in a large body."""
+    if len(body) <= PIECE_BYTES:
+        return _RAW_LINES.decode_lines(body) if is_ndjson else _RAW_BODY.decode(body).records
+    if is_ndjson:
+        return json_lines(body, max_records=max_records)
+    return _elements(body, max_records)
+
+
+def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool, max_records: int) -> NoReturn:
     """Refuse a body with at least one malformed record; list all errors.
 
     Raises MalformedRequest if a record is not even JSON.
     """
     faults: list[dict[str, object]] = []
     try:
-        raws = _RAW_LINES.decode_lines(body) if is_ndjson else _RAW_BODY.decode(body).records
+        raws = _raw_records(body, is_ndjson=is_ndjson, max_records=max_records)
         for index, raw in enumerate(raws):
             try:
                 _new_record(_LINES.decode(raw), rules)

@@ -16,6 +16,7 @@ from tests.support.raw import connect, read, rest_of
 from tests.support.service import BATCHES, RAW, RECORDS
 
 MIB = 1024 * 1024
+INGEST = "/v1/topics/events/ingest"
 CLIENTS = 40
 
 
@@ -47,6 +48,37 @@ def test_bombs_do_not_go_off(process: Process) -> None:
         statuses = [read(rest_of(wire)).statuses for wire in wires]
     assert {status for [status] in statuses} <= {413, 503}
     assert process.peak_bytes() - before < 100 * MIB
+
+
+def many(piece: bytes) -> bytes:
+    return piece * (8 * MIB // len(piece))
+
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+MILLIONS = [
+    (RECORDS, JSON, b'{"records":[' + many(b"{},") + b"{}]}"),
+    (RECORDS, JSON, b'{"records":[' + many(b"1,") + b"1]}"),
+    (RECORDS, NDJSON, many(b"1\n")),
+    (RECORDS, NDJSON, many(b"{} ")),
+    (f"{INGEST}?split=array", JSON, b"[" + many(b"1,") + b"1]"),
+    (INGEST, NDJSON, many(b"1 ")),
+    (f"{INGEST}?split=lines", "text/plain", many(b"\n")),
+]
+
+
+def test_bodies_of_millions_of_parts_take_little_more_than_their_size(tmp_path: Path) -> None:
+    """They are refused before their parts become objects, each of forty times its bytes."""
+    with serving_process(tmp_path) as process:
+        httpx.put(f"{process.url}/v1/topics/events", json={}).raise_for_status()
+        before = process.peak_bytes()
+        statuses = [
+            httpx.post(
+                process.url + path, content=body, headers={"content-type": kind}, timeout=60
+            ).status_code
+            for path, kind, body in MILLIONS
+        ]
+        assert statuses == [413, 413, 413, 400, 413, 400, 413]
+        assert process.peak_bytes() - before < 100 * MIB
 
 
 def test_pipelined_requests_are_not_piled_up(process: Process) -> None:

@@ -14,7 +14,8 @@ from msgspec import Raw
 from app.api.rest_v2.errors import MAX_FAULTS_TOLD, FormatMismatch
 from app.api.rest_v2.media import BINARY_V2, Embedded
 from app.client.partitioner import partition_of
-from app.codecs.records_in import HeaderIn, RecordIn, ensure_count, new_records
+from app.codecs.json_parts import ensure_count
+from app.codecs.records_in import HeaderIn, RecordIn, new_records
 from app.codecs.stored import StoredRecords, View
 from app.http.answers import Body
 from app.http.body_faults import malformed_json

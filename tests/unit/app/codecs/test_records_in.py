@@ -284,3 +284,29 @@ def test_both_ways_make_the_same_batch_of_anything(records: list[dict[str, Any]]
     """Whatever the records are, and whichever way is taken."""
     body = ndjson(records) + b" " * 1_024
     assert outcome(body) == one_by_one(body)
+
+
+@pytest.mark.parametrize("count", [2, 20_000], ids=["few", "more than a request may have"])
+@pytest.mark.parametrize("usual", [b'{"value":1}', b'{"value":1,"headers":[]}'])
+def test_a_line_with_several_values_is_refused_by_its_number(usual: bytes, count: int) -> None:
+    """A request could have any number of records otherwise."""
+    body = b"\n".join([usual, usual * count])
+    with pytest.raises(MalformedRequest, match=r"^line 2: "):
+        read(body, is_ndjson=True)
+
+
+def test_the_wrong_line_of_a_large_body_is_named() -> None:
+    """It is decoded in pieces, and an error counts the bytes of one."""
+    line = b'{"value":"%b"}' % (b"x" * 1_000)
+    lines = [line] * 5_000
+    assert len([*read(b"\n".join(lines), is_ndjson=True)]) == 5_000
+    lines[4_321] = line[:-1]
+    with pytest.raises(MalformedRequest, match=r"^line 4322: "):
+        read(b"\n".join(lines), is_ndjson=True)
+
+
+def test_a_long_line_of_many_values_is_refused_before_it_is_decoded() -> None:
+    """Its records would take a hundred times its bytes."""
+    body = b'{"value":1}\n' + b"{} " * 1_000_000
+    with pytest.raises(MalformedRequest, match=r"^line 2: "):
+        read(body, is_ndjson=True)
