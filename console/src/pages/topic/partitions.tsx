@@ -88,7 +88,7 @@ function Rows({ topic, partitions, largest, size }: { topic: string; partitions:
                   </span>
                   <span class="p-mark">{count(one.high_watermark)}</span>
                   <span class="p-mark">{count(one.log_end_offset)}</span>
-                  <span class="p-small">{count(one.segments)}</span>
+                  <span class="p-small">{one.segments === null ? "–" : count(one.segments)}</span>
                   <span class="p-small">{count(one.active_producers)}</span>
                   <span class="p-small">
                     <Bytes of={one.size_bytes} />
