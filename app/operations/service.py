@@ -101,6 +101,7 @@ class Service:
             profile_of=self.profiles.of,
             secret=partial(delivery_secret, self.store.documents, self.changing_topics),
             run=self.workers.read,
+            watch=self.tail.watch,
         )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""

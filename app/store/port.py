@@ -176,6 +176,11 @@ class Partition(ABC):
 
     @property
     @abstractmethod
+    def log_epoch(self) -> int:
+        """The part of `log_id` that a truncation changes."""
+
+    @property
+    @abstractmethod
     def tag(self) -> LogTag | None:
         """Identifies this state of the log's end; None where no append can depend on it."""
 
@@ -362,6 +367,7 @@ class RemotePartition(Partition):
     __slots__ = ()
 
     is_local = False
+    log_epoch = 0  # elections raise the leader's epoch, and the offsets keep their records
 
     @property
     def tag(self) -> None:

@@ -23,7 +23,7 @@ from engine.log.results import Appended, LogTag
 from engine.records.builder import HeaderList, NewRecord, RecordColumns
 
 Note: TypeAlias = Callable[[TopicMemory, Entry, int], None]
-"""Remembers what was written under a leader epoch."""
+"""Remembers what was written in an epoch of the log."""
 
 
 class Delivery(NamedTuple):
@@ -142,7 +142,9 @@ class Claim:
             records[0] = (timestamp, key, value, [*own, *headers])
 
     def written(self, partition: Partition, appended: Appended) -> None:
-        """Note a part that is in the log now."""
+        """Note a part that is in the log now; one that no server acknowledged is found there."""
+        if appended.base_offset < 0:
+            return
         entry = Entry(
             self._digest,
             self._delivery.fingerprint,
@@ -153,7 +155,9 @@ class Claim:
             partition.number,
             self.partitions,
         )
-        self._note(self._memory, entry, appended.tag.leader_epoch)
+        is_local = partition.is_local
+        epoch = appended.tag.leader_epoch if is_local else partition.log_epoch
+        self._note(self._memory, entry, epoch)
 
     def close(self) -> None:
         """Release the claim."""

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol
 
 from app.codecs.delivery_headers import NOT_COMPARED
 from app.http.problems import Draining, IdempotencyKeyReused
 from app.operations.deliveries.claim import Claim, Delivery
+from app.operations.deliveries.follow import LogFollower, WatchLogs
 from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.rebuild import Rebuild, Run
 from app.operations.deliveries.table import DeliveryTable, Entry
@@ -34,6 +36,9 @@ _LOG = logging.getLogger(__name__)
 
 REBUILD: Final = "tidelog-deliveries"
 """The name of the task that rebuilds the memory of a topic."""
+
+FOLLOW: Final = "tidelog-deliveries-follow"
+"""The name of the task that reads what other services write."""
 
 MAX_REBUILDS: Final = 2
 """Memories that are rebuilt at the same time."""
@@ -66,8 +71,12 @@ class Deliveries:
         profile_of: Callable[[str], IngestProfile],
         secret: Callable[[], Awaitable[bytes]],
         run: Run,
+        watch: WatchLogs,
     ) -> None:
-        """`secret` returns the key of all digests; `run` runs work on a reader thread."""
+        """`secret` returns the key of all digests; `run` runs work on a reader thread.
+
+        `watch` wakes when logs move to which other services write too.
+        """
         self._settings = settings
         self._clock = clock
         self._partitions = partitions
@@ -75,6 +84,7 @@ class Deliveries:
         self.secret = secret
         self._secret: bytes | None = None
         self._run = run
+        self._watch = watch
         self._memories: dict[str, TopicMemory] = {}
         """By topic id."""
         self._rebuilds = asyncio.Semaphore(MAX_REBUILDS)
@@ -137,9 +147,12 @@ class Deliveries:
             else:
                 await memory.running[delivery.digest(self._secret)].wait()
 
-    def note(self, memory: TopicMemory, entry: Entry, leader_epoch: int) -> None:
-        """Remember what was written under this epoch; forget what is too old, or too much."""
-        memory.note(entry, leader_epoch)
+    def note(self, memory: TopicMemory, entry: Entry, log_epoch: int) -> None:
+        """Remember what was written in this epoch; forget what is too old, or too much."""
+        memory.note(entry, log_epoch)
+        self._noted(memory)
+
+    def _noted(self, memory: TopicMemory) -> None:
         if memory.table is not None:
             self._trim(memory.topic, memory.table)
         self._notes += 1
@@ -150,11 +163,13 @@ class Deliveries:
         """Drop the memory of a deleted topic."""
         for memory in list(self._memories.values()):
             if memory.topic == topic:
+                memory.stop()
                 del self._memories[memory.topic_id]
 
     def close(self) -> None:
-        """End all rebuilds."""
+        """End all tasks."""
         for memory in self._memories.values():
+            memory.stop()
             if memory.loading is not None:
                 memory.loading.cancel()
 
@@ -173,7 +188,7 @@ class Deliveries:
                 known[entry.partition] = entry
         for number, entry in known.items():
             partition = self._partitions.partition(delivery.topic, number)
-            if memory.epochs[number] != partition.leader_epoch:
+            if memory.epochs[number] != partition.log_epoch:
                 memory.unload()
                 raise WouldBlock
             fingerprints = {delivery.fingerprint, entry.fingerprint}
@@ -247,7 +262,7 @@ class Deliveries:
         if any(partition.topic_id != memory.topic_id for partition in partitions):
             raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
         profile = self._profile_of(topic)
-        epochs = {partition.number: partition.leader_epoch for partition in partitions}
+        epochs = {partition.number: partition.log_epoch for partition in partitions}
         started_ms = self._clock.monotonic_ms()
         rebuild = Rebuild(
             partitions,
@@ -259,6 +274,7 @@ class Deliveries:
         )
         table = await rebuild.table()
         memory.publish(table, epochs)
+        self._follow(memory, partitions, rebuild.ends)
         _LOG.info(
             "delivery ids read from the log",
             extra={
@@ -268,3 +284,20 @@ class Deliveries:
             },
         )
         self._trim_all()
+
+    def _follow(
+        self, memory: TopicMemory, partitions: Sequence[Partition], ends: Mapping[int, int]
+    ) -> None:
+        """Read what other services write from now on, where any can."""
+        if memory.table is None or all(partition.is_local for partition in partitions):
+            return
+        memory.positions.update(ends)
+        follower = LogFollower(
+            memory,
+            partitions=self._partitions,
+            watch=self._watch,
+            run=self._run,
+            max_batch_bytes=self._settings.max_decompressed_batch_bytes,
+            on_found=partial(self._noted, memory),
+        )
+        memory.following = asyncio.create_task(follower.run(), name=FOLLOW)

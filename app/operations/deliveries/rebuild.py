@@ -64,6 +64,8 @@ class Rebuild:
         self._left_bytes = max_bytes
         self._max_batch_bytes = max_batch_bytes
         self._run = run
+        self.ends: dict[int, int] = {}
+        """By partition: where the rebuild ended."""
 
     async def table(self) -> DeliveryTable:
         """Return a table with the newest `max_entries`; raises as `Partition.read`."""
@@ -84,6 +86,7 @@ class Rebuild:
         await partition.refresh()
         end = partition.watermarks.log_end_offset
         await partition.committed(end)  # an append that is not on disk yet counts too
+        self.ends[partition.number] = end
         start = await partition.offset_appended_since(self._since_ms)
         found: list[bytearray] = []
         count = 0

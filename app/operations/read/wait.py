@@ -176,10 +176,13 @@ class Tail:
         self._forget(log, sleeper)
 
     @contextmanager
-    def watch(self, logs: Sequence[Hashable], departure: DisconnectWatcher) -> Iterator[Watch]:
+    def watch(
+        self, logs: Sequence[Hashable], departure: DisconnectWatcher | None = None
+    ) -> Iterator[Watch]:
         """Yield a watch that wakes when one of the logs moves, or the client disconnects."""
         watch = Watch(self, logs)
-        departure.wakes(watch)
+        if departure is not None:
+            departure.wakes(watch)
         for log in logs:
             self._sleepers.setdefault(log, {})[watch] = None
         try:

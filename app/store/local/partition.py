@@ -70,6 +70,7 @@ class LocalPartition(Partition):
 
     log_id: str = _of_log("reader.log_id")
     leader_epoch: int = _of_log("reader.leader_epoch")
+    log_epoch = leader_epoch
     tag: LogTag = _of_log("reader.tag")
     watermarks: Watermarks = _of_log("watermarks")
     recovery_point: int = _of_log("durability.recovery_point")

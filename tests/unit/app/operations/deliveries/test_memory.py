@@ -67,3 +67,33 @@ def test_a_new_partition_brings_its_epoch() -> None:
     memory.publish(read_from_log(), {})
     memory.note(entry(1, 0), 7)
     assert memory.epochs == {0: 7}
+
+
+def test_equal_offsets_of_two_partitions_are_two_parts() -> None:
+    """A delivery over several partitions keeps each of them, whatever came first."""
+    memory = TopicMemory("t", "id")
+    first, second = entry(1, 0), entry(1, 0)._replace(partition=1)
+    memory.note(first, 5)
+    memory.note(second, 5)
+    memory.publish(read_from_log(first), {0: 5, 1: 5})
+    table = table_of(memory)
+    assert table is not None
+    assert sorted(table.find(first.digest)) == sorted([first, second])
+
+
+def test_what_other_services_wrote_is_added_once() -> None:
+    """The log shows this service's own deliveries too, before or after they are noted."""
+    memory = TopicMemory("t", "id")
+    memory.found(entry(9, 9))  # without a table, the rebuild finds it
+    memory.publish(read_from_log(), {0: 0})
+    memory.note(entry(1, 10), 0)
+    for offset in (10, 11):
+        memory.found(entry(offset - 9, offset))
+    memory.positions[0] = 12
+    memory.note(entry(2, 11), 0)
+    table = table_of(memory)
+    assert table is not None
+    assert [table.find(entry(number, 0).digest) for number in (1, 2)] == [
+        [entry(1, 10)],
+        [entry(2, 11)],
+    ]
