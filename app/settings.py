@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 
@@ -226,6 +227,10 @@ class Settings(KafkaSettings):
     commit_interval_ms: Positive = _ENGINE.commit_interval_ms
     """Longest time until an append is synced, whatever its acks."""
 
+    max_inline_round_ms: NotNegative = _ENGINE.max_inline_round_ms
+    """Longest round of syncs on the event loop, which is quicker than another thread while the disk
+    is fast; after a longer one a thread syncs for some time; 0: always."""
+
     retention_check_interval_ms: Positive = _ENGINE.retention_check_interval_ms
     """Interval of retention passes."""
 
@@ -398,29 +403,15 @@ class Settings(KafkaSettings):
 
     def engine_config(self) -> EngineConfig:
         """Return the engine's configuration; raises InvalidConfig for a wrong topic default."""
-        return EngineConfig(
-            commit_interval_ms=self.commit_interval_ms,
-            retention_check_interval_ms=self.retention_check_interval_ms,
-            checkpoint_interval_ms=self.checkpoint_interval_ms,
-            recovery_threads=self.recovery_threads,
-            max_decompressed_batch_bytes=self.max_decompressed_batch_bytes,
-            max_index_check_bytes=self.max_index_check_bytes,
-            max_partitions_per_topic=self.max_partitions_per_topic,
-            max_producers_per_partition=self.max_producers_per_partition,
-            max_segments_per_partition=self.max_segments_per_partition,
-            max_sealed_segments=self.max_sealed_segments,
-            max_producers=self.max_producers,
-            max_open_sealed_segments=self.max_open_sealed_segments,
-            min_segment_bytes=self.min_segment_bytes,
-            max_topics=self.max_topics,
-            default_topic_config=canonical(self.default_topic_config),
-            gone_directories=self.gone_directories,
-            max_waiting_moves=self.max_waiting_moves,
-            scrub=ScrubConfig(
-                interval_ms=self.scrub_interval_ms,
-                max_bytes_per_second=self.scrub_bytes_per_second,
-            ),
-        )
+        own = type(self).model_fields
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(EngineConfig)
+            if field.name in own
+        }
+        values["default_topic_config"] = canonical(self.default_topic_config)
+        values["scrub"] = ScrubConfig(self.scrub_interval_ms, self.scrub_bytes_per_second)
+        return EngineConfig(**values)
 
     def decode_limits(self) -> DecodeLimits:
         """Return the limits of decoding for one request."""

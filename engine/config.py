@@ -118,6 +118,11 @@ class EngineConfig:
     """How long a byte waits for a flush at most: shorter shows records sooner, with more fsyncs
     under light load."""
 
+    max_inline_round_ms: int = 1
+    """The longest commit round that an append's own thread runs, which is the event loop's: after a
+    longer one the flusher runs them for some time; 0: always. More holds up other clients on a disk
+    of that speed."""
+
     retention_check_interval_ms: int = 300_000
     """Kafka's log.retention.check.interval.ms."""
 

@@ -16,13 +16,14 @@ class WouldBlock(Exception):
 class Impatient:
     """A lock for callers that must not wait: `with` raises WouldBlock after a short timeout."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock", "_seconds")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock, seconds: float = PATIENCE_SECONDS) -> None:
         self._lock = lock
+        self._seconds = seconds
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
+        if not self._lock.acquire(timeout=self._seconds):
             raise WouldBlock
 
     def __exit__(self, *_: object) -> None:

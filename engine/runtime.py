@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 class Runtime:
     """The engine on one or several data directories. Thread-safe; `open` once, `close` once.
 
-    `on_commit` and `on_failure` are called on the flusher thread, see `Committer`. The caller
+    `on_commit` and `on_failure` are called by the thread of a round, see `Committer`. The caller
     starts and stops a scheduler that it passes in.
     """
 

@@ -1,9 +1,12 @@
-"""Group commit: appends run on their callers' threads, and one flusher thread syncs them all.
+"""Group commit: appends run on their callers' threads, and one round syncs them all.
 
 An append is a write into the page cache under its log's lock, which takes about a microsecond. The
-next round syncs each such log once, however many appends wait for it. When the flusher is idle, a
-round starts at once; while a round is syncing, all new appends share the next one. An append costs
-no queue entry and no hand-over between threads: its log is noted in a dictionary.
+next round syncs each such log once, however many appends wait for it. Only one round runs at a
+time; while it is syncing, all new appends share the next one. An append costs no queue entry and no
+hand-over between threads: its log is noted in a dictionary.
+
+The flusher thread runs the rounds. While rounds are shorter than a hand-over to it and back, the
+thread that asks for a round runs it itself: see `RoundSyncs` and `InlineChoice`.
 """
 
 from __future__ import annotations
@@ -11,16 +14,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
 from typing import Final, ParamSpec, TypeAlias, TypedDict, Unpack
 
 from engine.background.flusher import FlushQueue, flush_deadline_ms
-from engine.background.shared_sync import Outcome, SyncChoice, commit_together
+from engine.background.round_syncs import RoundSyncs
+from engine.background.shared_sync import Outcome
 from engine.clock import Clock
 from engine.config import EngineConfig
 from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
-from engine.fs.health import DirectoryHealth
+from engine.guard import WouldBlock
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget
@@ -30,9 +32,6 @@ from engine.types import AppendOrigin, Buffer
 _LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-
-SYNCERS: Final = 8
-"""How many logs are synced in parallel, if each is synced on its own."""
 
 AGAIN_MS: Final = 500
 """How long a log waits whose commit was refused because too many files are open."""
@@ -59,9 +58,9 @@ class AppendOptions(TypedDict, total=False):
 class Committer:
     """Appends to logs and commits what was appended. Thread-safe.
 
-    `on_commit` and `on_failure` are called on the flusher thread and must neither block nor raise.
-    The committer's own lock guards the queue. No other lock is taken under it, and it is never held
-    during a write or a sync.
+    `on_commit` and `on_failure` are called by the thread that runs a round, and must neither block
+    nor raise. The committer's own lock guards the queue. No other lock is taken under it, and it is
+    never held during a write or a sync.
     """
 
     def __init__(
@@ -72,12 +71,14 @@ class Committer:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._queue: FlushQueue[Log] = FlushQueue()
-        self._choices: dict[DirectoryHealth, SyncChoice] = {}
-        self._changed = threading.Condition(threading.Lock())
+        self._syncs = RoundSyncs(max_inline_round_ms=config.max_inline_round_ms)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        """Of that lock, which is taken directly where nothing waits."""
+        self._is_in_round = False
         self._stopping = False
         self._finished = False
         self._thread = threading.Thread(target=self._run, name="tidelog-flusher", daemon=True)
-        self._syncers = ThreadPoolExecutor(SYNCERS, thread_name_prefix="tidelog-sync")
 
     def start(self) -> None:
         """Start the flusher thread."""
@@ -96,7 +97,7 @@ class Committer:
             self._thread.join()
         elif not self._finished:
             self._run()
-        self._syncers.shutdown()
+        self._syncs.close()
 
     def append(
         self,
@@ -122,19 +123,31 @@ class Committer:
         return appended
 
     def wake(self) -> None:
-        """Start a round for what was appended with `wakes=False`."""
-        with self._changed:
-            self._changed.notify()
+        """Have committed what was appended with `wakes=False`.
+
+        If one quick sync is enough, it is committed on return, and the listener was called on this
+        thread. Otherwise the flusher starts a round.
+        """
+        with self._lock:
+            is_free = not self._is_in_round and not self._stopping
+            if not (is_free and self._syncs.can_run_inline(self._queue.urgent)):
+                self._changed.notify()
+                return
+            logs = self._queue.take_urgent()
+            self._is_in_round = bool(logs)
+        if logs:
+            self._run_round(logs, is_inline=True)
 
     def run_round(self) -> bool:
         """Commit what is due on the calling thread, as one round of the flusher; False if nothing.
 
         For callers that have not started the thread and drive the committer themselves.
         """
-        with self._changed:
+        with self._lock:
             logs = self._queue.take_round(self._clock.monotonic_ms())
+            self._is_in_round = bool(logs)
         if logs:
-            self._flush(logs)
+            self._run_round(logs)
         return bool(logs)
 
     def _note(self, log: Log, appended: Appended, *, acks_all: bool, wakes: bool) -> None:
@@ -144,7 +157,7 @@ class Committer:
             return
         unflushed = marks.log_end_offset - marks.high_watermark
         is_urgent = acks_all or unflushed >= log.config.flush_messages
-        with self._changed:
+        with self._lock:
             if self._finished:  # this append lost the race against `stop`
                 raise StorageOffline(
                     "the log was closed before the append could be committed", has_begun=True
@@ -165,30 +178,49 @@ class Committer:
 
     def _run(self) -> None:
         while (logs := self._next_round()) is not None:
-            self._flush(logs)
+            self._run_round(logs)
 
     def _next_round(self) -> list[Log] | None:
         """Wait until logs are due and take them; None when stopping and nothing is left."""
         with self._changed:
             while not self._stopping:
-                now_ms = self._clock.monotonic_ms()
-                if logs := self._queue.take_round(now_ms):
-                    return logs
-                wait_ms = self._queue.wait_ms(now_ms)
+                wait_ms: int | None = None
+                if not self._is_in_round:  # else its end wakes this thread
+                    now_ms = self._clock.monotonic_ms()
+                    if logs := self._queue.take_round(now_ms):
+                        self._is_in_round = True
+                        return logs
+                    wait_ms = self._queue.wait_ms(now_ms)
                 self._changed.wait(None if wait_ms is None else wait_ms / 1000)
+            while self._is_in_round:
+                self._changed.wait()
             logs = self._queue.take_all()
             self._finished = not logs
+            self._is_in_round = bool(logs)
             return logs or None
 
-    def _flush(self, logs: Sequence[Log]) -> None:
-        """Commit the logs, then call the listener once for all of them."""
+    def _run_round(self, logs: Sequence[Log], *, is_inline: bool = False) -> None:
+        """Commit the logs of a round that has begun, report it, and end it."""
+        syncs = self._syncs
+        try:
+            self._report(syncs.commit_inline(logs) if is_inline else syncs.commit(logs))
+        finally:
+            with self._lock:
+                self._is_in_round = False
+                if self._queue or self._stopping:
+                    self._changed.notify()
+
+    def _report(self, outcomes: Sequence[tuple[Log, Outcome]]) -> None:
+        """Call the listener once for all logs that were committed, and for each that failed."""
         committed: list[tuple[Log, int]] = []
         refused: list[tuple[Log, Overloaded]] = []
-        for log, outcome in self._commit(logs):
+        for log, outcome in outcomes:
             if isinstance(outcome, int):
                 committed.append((log, outcome))
             elif isinstance(outcome, Overloaded):
                 refused.append((log, outcome))
+            elif isinstance(outcome, WouldBlock):
+                self._leave_to_flusher(log)
             else:  # one log's failure must not end the thread
                 self._fail(log, outcome)
         if committed:
@@ -196,34 +228,10 @@ class Committer:
         if refused:
             self._postpone(refused)
 
-    def _commit(self, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
-        """Commit the logs of each data directory with one sync, or each log with its own."""
-        if len(logs) == 1:
-            return [(logs[0], _outcome(logs[0].durability.commit))]
-        directories: dict[DirectoryHealth, list[Log]] = {}
-        for log in logs:
-            directories.setdefault(log.durability.health, []).append(log)
-        outcomes: list[tuple[Log, Outcome]] = []
-        for health, members in directories.items():
-            choice = self._choices.setdefault(health, SyncChoice())
-            count = len(members)
-            can_share = health.file_system is not None and count > 1
-            started = perf_counter()
-            if can_share and choice.is_shared(count):
-                outcomes += commit_together(health, members)
-                choice.note_shared(perf_counter() - started)
-            else:
-                outcomes += self._commit_each(members)
-                if can_share:
-                    choice.note_each(count, perf_counter() - started)
-        return outcomes
-
-    def _commit_each(self, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
-        """Commit the logs in parallel, the first one on this thread."""
-        first, *others = logs
-        syncs = [(log, self._syncers.submit(log.durability.commit)) for log in others]
-        outcomes = [(first, _outcome(first.durability.commit))]
-        return outcomes + [(log, _outcome(sync.result)) for log, sync in syncs]
+    def _leave_to_flusher(self, log: Log) -> None:
+        """Queue a log again that another thread holds; the end of this round starts the next."""
+        with self._lock:
+            self._queue.add_urgent(log)
 
     def _postpone(self, refused: Sequence[tuple[Log, Overloaded]]) -> None:
         """Queue the logs again whose commit was refused; nothing of them was synced."""
@@ -234,7 +242,7 @@ class Committer:
                 )
             return
         _LOG.warning("%d logs are committed later: %s", len(refused), refused[0][1])
-        with self._changed:
+        with self._lock:
             deadline_ms = self._clock.monotonic_ms() + AGAIN_MS
             for log, _ in refused:
                 self._queue.add(log, deadline_ms)
@@ -252,10 +260,3 @@ class Committer:
             listener(*args, **options)
         except Exception:  # noqa: BLE001 - a listener's failure must not end the thread
             _LOG.exception("a listener of the committer failed")
-
-
-def _outcome(commit: Callable[[], int]) -> Outcome:
-    try:
-        return commit()
-    except Exception as error:  # noqa: BLE001 - returned as the log's outcome
-        return error

@@ -7,7 +7,7 @@ Kafka's two settings can only shorten that.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Final, Generic, TypeVar
 
 from engine.config import LogConfig
@@ -40,6 +40,11 @@ class FlushQueue(Generic[LogT]):
     def __len__(self) -> int:
         return len(self._urgent) + len(self._deadlines)
 
+    @property
+    def urgent(self) -> Collection[LogT]:
+        """The logs that a caller waits for."""
+        return self._urgent.keys()
+
     def is_waiting(self, log: LogT) -> bool:
         """Whether the log is already queued."""
         return log in self._deadlines or log in self._urgent
@@ -58,15 +63,19 @@ class FlushQueue(Generic[LogT]):
         """Take the logs of the next round: the urgent ones, then those past their deadline."""
         if not self._deadlines and len(self._urgent) <= URGENT_PER_ROUND:
             return self.take_all()
-        chosen = list(self._urgent)[:URGENT_PER_ROUND]
         overdue = [log for log, deadline in self._deadlines.items() if deadline <= now_ms]
         overdue.sort(key=self._deadlines.__getitem__)
         del overdue[OVERDUE_PER_ROUND:]
-        for log in chosen:
-            del self._urgent[log]
         for log in overdue:
             del self._deadlines[log]
-        return chosen + overdue
+        return self.take_urgent() + overdue
+
+    def take_urgent(self) -> list[LogT]:
+        """Take the logs that a caller waits for, as many as one round takes."""
+        chosen = list(self._urgent)[:URGENT_PER_ROUND]
+        for log in chosen:
+            del self._urgent[log]
+        return chosen
 
     def take_all(self) -> list[LogT]:
         """Take every log, due or not."""

@@ -53,13 +53,19 @@ class SyncChoice:
             return False
         if self._shared_seconds is None:
             return True
-        is_cheaper = self._shared_seconds <= self._each_seconds * logs_count
+        is_cheaper = self.is_shared_cheaper(logs_count)
         self._rounds += 1
         if self._rounds < self._interval:
             return is_cheaper
         self._rounds = 0
         self._interval = min(2 * self._interval, LOOK_AGAIN_AT_MOST)
         return not is_cheaper
+
+    def is_shared_cheaper(self, logs_count: int) -> bool:
+        """Whether a sync of the file system was cheaper lately, if both ways were tried."""
+        if self._each_seconds is None or self._shared_seconds is None:
+            return False
+        return self._shared_seconds <= self._each_seconds * logs_count
 
     def note_each(self, logs_count: int, seconds: float) -> None:
         """Record the cost of a round that synced each log."""
@@ -74,17 +80,22 @@ def _average(before: float | None, latest: float) -> float:
     return latest if before is None else before + WEIGHT * (latest - before)
 
 
-def commit_together(health: DirectoryHealth, logs: Sequence[Log]) -> list[tuple[Log, Outcome]]:
-    """Commit logs of one data directory with one sync of its file system; return each outcome."""
+def commit_together(
+    health: DirectoryHealth, logs: Sequence[Log], *, nonblocking: bool = False
+) -> tuple[list[tuple[Log, Outcome]], float]:
+    """Commit logs of one data directory with one sync of its file system.
+
+    Returns each outcome, and how many seconds the sync took. `nonblocking` as for a log's commit.
+    """
     outcomes: list[tuple[Log, Outcome]] = []
     begun: list[tuple[Log, Commit]] = []
     for log in logs:
         try:
-            commit = log.durability.begin_commit()
+            commit = log.durability.begin_commit(nonblocking=nonblocking)
             if commit.health is health:
                 begun.append((log, commit))
             else:  # it has moved to another directory meanwhile
-                outcomes.append((log, log.durability.commit()))
+                outcomes.append((log, log.durability.commit(nonblocking=nonblocking)))
         except Exception as error:  # noqa: BLE001 - it is that log's outcome
             outcomes.append((log, error))
     started = perf_counter()
@@ -93,11 +104,15 @@ def commit_together(health: DirectoryHealth, logs: Sequence[Log]) -> list[tuple[
             assert health.file_system is not None
             health.file_system.sync_all()
     except StorageError as error:
-        return [*outcomes, *((log, error) for log, _ in begun)]
-    duration_ms = (perf_counter() - started) * 1000
+        return [*outcomes, *((log, error) for log, _ in begun)], perf_counter() - started
+    seconds = perf_counter() - started
+    duration_ms = seconds * 1000
     for log, commit in begun:
         try:
-            outcomes.append((log, log.durability.end_commit(commit, duration_ms=duration_ms)))
+            high_watermark = log.durability.end_commit(
+                commit, duration_ms=duration_ms, nonblocking=nonblocking
+            )
+            outcomes.append((log, high_watermark))
         except Exception as error:  # noqa: BLE001 - it is that log's outcome
             outcomes.append((log, error))
-    return outcomes
+    return outcomes, seconds

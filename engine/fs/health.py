@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from engine.clock import Clock, SystemClock
 from engine.errors import Overloaded, StorageFull, StorageOffline, StoredDataCorrupt
 from engine.fs.port import HeldLock, NotRegularFile, OpenFileSystem
 from engine.metrics import NullRecorder, Recorder
@@ -63,8 +64,11 @@ class DirectoryHealth:
     Reads continue while a directory is offline for writes, until a read fails.
     """
 
-    def __init__(self, directory: Path, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, directory: Path, recorder: Recorder | None = None, clock: Clock | None = None
+    ) -> None:
         self.directory = directory
+        self._clock = clock or SystemClock()
         self._recorder = recorder or NullRecorder()
         self._lock = threading.Lock()
         self.cause: OSError | None = None
@@ -82,7 +86,8 @@ class DirectoryHealth:
         self.syncing: Final = _SyncGuard(self)
         """Guard a block that only syncs data that is written already.
 
-        As `writing`, but the lock is only checked afterwards: syncing more does no harm.
+        As `writing`, but the lock is only checked afterwards, because syncing more does no harm,
+        and only if the last check is a second old.
         """
         self.appending: Final = _AppendGuard(self)
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
@@ -136,9 +141,7 @@ class DirectoryHealth:
         """
         if self.cause is not None:
             raise self._offline(self.cause)
-        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
-            self._looked_ms = now_ms
-            self.ensure_held()
+        self._ensure_held_lately(now_ms)
 
     def ensure_held(self) -> None:
         """Raise StorageOffline, and refuse writes from now on, if the directory's lock is lost.
@@ -151,6 +154,15 @@ class DirectoryHealth:
                 self._held.ensure_held()
             except OSError as error:
                 raise self.fail(error) from error
+
+    def ensure_held_lately(self) -> None:
+        """Raise as `ensure_held` if the lock was not checked for a second."""
+        self._ensure_held_lately(self._clock.now_ms())
+
+    def _ensure_held_lately(self, now_ms: int) -> None:
+        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            self._looked_ms = now_ms
+            self.ensure_held()
 
     def ensure_readable(self) -> None:
         """Raise StorageOffline if a read has failed."""
@@ -204,17 +216,23 @@ class _SyncGuard(_Guard):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self._health.ensure_held()  # otherwise the synced data may have no name
+            self._health.ensure_held_lately()  # otherwise the synced data may have no name
         else:
             super().__exit__(kind, error, trace)
 
 
-class _WriteGuard(_SyncGuard):
+class _WriteGuard(_Guard):
     __slots__ = ()
 
     def __enter__(self) -> None:
         super().__enter__()
         self._health.ensure_held()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._health.ensure_held()
+        else:
+            super().__exit__(kind, error, trace)
 
 
 class _AppendGuard(_Guard):

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from engine.errors import Overloaded, StorageFull, StorageOffline
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import OpenDirectory
+from engine.guard import Impatient, WouldBlock
 from engine.log.context import LogContext
 from engine.log.core import LogCore
 from engine.log.files import SyncOrder
@@ -29,6 +30,10 @@ _LOG = logging.getLogger(__name__)
 
 FLUSH_AGAIN_MS: Final = 1_000
 """The delay before a flush is repeated that was refused for lack of files or space."""
+
+
+SMALL_COMMIT_BYTES: Final = 256 * 1024
+"""More may take a disk much longer than the few bytes of the commits before."""
 
 
 class Commit(NamedTuple):
@@ -48,6 +53,8 @@ class Durability:
 
     def __init__(self, core: LogCore, recovery: Recovery) -> None:
         self._core = core
+        self._lock_nonblocking = Impatient(core.lock)
+        self._syncing_nonblocking = Impatient(core.syncing, seconds=0)
         self.recovery: Final = recovery
         """What recovery found and repaired when the log was opened."""
         self._flushes_asked_for = self._flushes_done = 0
@@ -69,6 +76,17 @@ class Durability:
         """Whether a commit would raise the high watermark."""
         marks = self._core.state.watermarks
         return marks.high.offset < marks.end.offset
+
+    @property
+    def is_commit_small(self) -> bool:
+        """Whether a commit would sync a little of one file, and no directory."""
+        state = self._core.state
+        high, end = state.watermarks.high, state.watermarks.end
+        return (
+            high.segment_base_offset == end.segment_base_offset
+            and end.position - high.position <= SMALL_COMMIT_BYTES
+            and not state.local.has_new_names
+        )
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -94,16 +112,19 @@ class Durability:
         is_behind = state.recovery_point < state.watermarks.log_end_offset
         return is_behind or self.has_uncommitted or self.is_flush_due
 
-    def commit(self) -> int:
+    def commit(self, *, nonblocking: bool = False) -> int:
         """Sync everything appended so far and make it visible; return the high watermark.
 
         Syncs the `.log` files, and the directory if a segment is new, without the log lock. Raises
         StorageOffline if the disk fails; the high watermark then stays until a restart. Raises
-        Overloaded if too many files are open; a later commit may succeed.
+        Overloaded if too many files are open, and with `nonblocking` WouldBlock if there is more to
+        sync than a little of one file or a lock is held; a later commit may succeed.
         """
         core = self._core
-        with core.syncing:
-            commit = self.begin_commit()
+        with self._syncing_nonblocking if nonblocking else core.syncing:
+            commit = self.begin_commit(nonblocking=nonblocking)
+            if nonblocking and not self.is_commit_small:
+                raise WouldBlock
             started = perf_counter()
             # Opened first: a failed open is not a failed sync.
             opened = self._open_directory() if commit.order.has_new_names else nullcontext()
@@ -112,30 +133,31 @@ class Durability:
                     commit.order.run(directory)
             except ValueError as error:
                 raise core.closed() from error  # closed meanwhile
-        return self.end_commit(commit, duration_ms=(perf_counter() - started) * 1000)
+        duration_ms = (perf_counter() - started) * 1000
+        return self.end_commit(commit, duration_ms=duration_ms, nonblocking=nonblocking)
 
-    def begin_commit(self) -> Commit:
+    def begin_commit(self, *, nonblocking: bool = False) -> Commit:
         """Return what to sync so that everything appended so far is committed.
 
         The caller syncs it, or the whole file system, without the lock, and calls `end_commit`.
-        Raises StorageOffline if the log is closed.
+        Raises StorageOffline if the log is closed, and WouldBlock as `commit`.
         """
         core = self._core
-        with core.lock:
+        with self._lock_nonblocking if nonblocking else core.lock:
             core.ensure_open()
             state = core.state
             order, target = state.local.sync_order(), state.watermarks.end
             return Commit(core.context.health, state, order, target, state.truncations)
 
-    def end_commit(self, commit: Commit, *, duration_ms: float) -> int:
+    def end_commit(self, commit: Commit, *, duration_ms: float, nonblocking: bool = False) -> int:
         """Make what `commit` covers visible, after its sync; return the high watermark.
 
         After a truncation or a move in between it makes nothing visible, because those sync what
-        they leave.
+        they leave. If it raises WouldBlock, nothing is visible either, until a later commit.
         """
         core = self._core
         core.context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
-        with core.lock:
+        with self._lock_nonblocking if nonblocking else core.lock:
             state = core.state
             if commit.state is state and commit.truncations == state.truncations:
                 state.local.synced(commit.order)

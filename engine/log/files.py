@@ -57,7 +57,7 @@ class LocalLog:
     config: LogConfig
     segments: Segments
     _unsynced: list[Segment] = field(default_factory=list)
-    _has_new_names: bool = False
+    has_new_names: bool = False
 
     @property
     def active(self) -> Segment:
@@ -100,7 +100,7 @@ class LocalLog:
     def distrust_above(self, recovery_point: int) -> None:
         """Sync what is above the recovery point with the next order: a crashed process wrote it."""
         self._unsynced = list(self.segments.overlapping(recovery_point, INT64_MAX)[:-1])
-        self._has_new_names = True
+        self.has_new_names = True
 
     def open_segment(self, base_offset: int) -> Segment:
         """Create the files of a new active segment and add it to the map."""
@@ -118,7 +118,7 @@ class LocalLog:
             jitter_ms=self.context.draw_jitter_ms(self.config),
             is_new=True,
         )
-        self._has_new_names = True
+        self.has_new_names = True
         return segment
 
     def roll(self, base_offset: int) -> Segment:
@@ -215,7 +215,7 @@ class LocalLog:
     def sync_order(self) -> SyncOrder:
         """Return what to sync so that everything appended until now is on disk."""
         active = self.segments.active
-        return SyncOrder((*self._unsynced, active), active.size_bytes, self._has_new_names)
+        return SyncOrder((*self._unsynced, active), active.size_bytes, self.has_new_names)
 
     def synced(self, order: SyncOrder) -> None:
         """Note that `order` ran; later appends and rolls are still unsynced."""
@@ -226,7 +226,7 @@ class LocalLog:
                 done.add(id(active))
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.has_new_names and self.segments.active is order.segments[-1]:
-            self._has_new_names = False
+            self.has_new_names = False
 
     def rest_sealed(self, segments: Sequence[Segment]) -> None:
         """Close the files of sealed segments, if they are synced."""

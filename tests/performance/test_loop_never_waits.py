@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 
 from app.api.application import ALL_ROUTERS
 from app.operations.service import Service
+from engine.background.inline_rounds import LOOK_AFTER
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
 from tests.support.builders import new_batch
@@ -46,8 +47,8 @@ async def fs() -> WatchedFileSystem:
 
 @pytest.fixture
 async def service(tmp_path: Path, fs: WatchedFileSystem) -> AsyncIterator[Service]:
-    """An open service whose disk is watched."""
-    async with open_service(tmp_path, fs=fs) as service:
+    """An open service whose disk is watched, and whose flusher runs all rounds."""
+    async with open_service(tmp_path, fs=fs, max_inline_round_ms=0) as service:
         yield service
 
 
@@ -114,6 +115,24 @@ async def test_a_crowd_of_appends_never_waits_for_the_disk(
     assert "file.append" in {call.name for call in fs.asked_by(loop)}
     assert log_of(service).reader.segments_count > 2
     assert not first.has_tasks
+
+
+async def test_the_loop_makes_only_small_syncs_and_only_while_they_are_quick(
+    tmp_path: Path, fs: WatchedFileSystem
+) -> None:
+    """Only small commits, of one file or with one sync for all; `max_inline_round_ms` bounds it."""
+    loop = threading.get_ident()
+    async with open_service(tmp_path, fs=fs, max_inline_round_ms=60_000) as service:
+        connection = await connected(service)
+        for _ in range(2 * LOOK_AFTER):
+            connection.send(request("POST", RECORDS, ONE))
+            assert (await connection.answer()).status == 201
+        assert {call.name for call in fs.asked_by(loop)} == {"file.append", "file.sync"}
+        fs.asked.clear()
+        for hot in HOT.values():
+            connection.send(hot)
+            assert (await connection.answer()).status in {200, 201}
+        assert {call.name for call in fs.asked_by(loop)} <= ALLOWED | {"file.sync"}
 
 
 async def test_group_offsets_never_wait_for_the_disk(

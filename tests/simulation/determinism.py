@@ -12,11 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from itertools import accumulate, count
 from random import Random
 from typing import Any, Self
 from unittest import mock
 
-from engine.background import committer, mover
+from engine.background import committer, mover, round_syncs, shared_sync
+from engine.background.inline_rounds import InlineChoice
+from engine.background.shared_sync import SyncChoice
 from engine.manager import opening
 
 
@@ -65,10 +68,34 @@ class WaitingExecutor:
         self.waiting.clear()
 
 
+class InlineFromTheStart(InlineChoice):
+    """Runs rounds inline until one is slow: lives are too short to find out that they are quick."""
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(limit_ms)
+        self.is_inline = True
+
+
+class TriedSyncChoice(SyncChoice):
+    """Has tried both ways to sync several logs: lives are too short to try them first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.note_each(1, 0.0001)
+        self.note_shared(0.0001)
+
+
+def sync_clock(random: Random) -> Callable[[], float]:
+    """Return a clock that makes most syncs quick and some slow."""
+    seconds = accumulate(random.choice((0.0001, 0.0001, 0.002)) for _ in count())
+    return lambda: next(seconds)
+
+
 @contextlib.contextmanager
 def deterministic(seed: object) -> Iterator[None]:
     """Have all that the engine does here follow from the seed, and nothing of it logged."""
     random = Random(str(seed))
+    clock = sync_clock(Random(str(seed)))
 
     def next_id() -> uuid.UUID:
         return uuid.UUID(int=random.getrandbits(128), version=4)
@@ -78,9 +105,12 @@ def deterministic(seed: object) -> Iterator[None]:
         with (
             mock.patch.object(uuid, "uuid4", next_id),
             mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
-            mock.patch.object(committer, "ThreadPoolExecutor", InlineExecutor),
+            mock.patch.object(round_syncs, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer.Committer, "start"),
-            mock.patch.object(committer, "perf_counter", random.random),  # the cost of a sync
+            mock.patch.object(round_syncs, "perf_counter", clock),
+            mock.patch.object(shared_sync, "perf_counter", clock),
+            mock.patch.object(round_syncs, "InlineChoice", InlineFromTheStart),
+            mock.patch.object(round_syncs, "SyncChoice", TriedSyncChoice),
             mock.patch.object(mover, "ThreadPoolExecutor", WaitingExecutor),
         ):
             yield

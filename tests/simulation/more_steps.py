@@ -134,11 +134,14 @@ def append_verified(simulation: Simulation, driven: DrivenLog, random: Random) -
     appends.append_verified(driven, random.choice(TRANSACTIONAL), random.randint(1, 3))
 
 
-@on_a_log(2)
+@on_a_log(12)
 def append_without_waking(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
-    """As many small appends are made that share one round."""
-    driven.write(driven.build(1), wakes=False)
-    simulation.runtime.committer.wake()
+    """As many small appends are made that share one round, which may run inline."""
+    directory = driven.log.directory.parent
+    beside = [one for one in simulation.logs.values() if one.log.directory.parent == directory]
+    for one in random.sample(beside, random.randint(1, len(beside))):
+        one.write(one.build(1), wakes=False)
+    simulation.threads.commit_soon()
 
 
 # -- readers -------------------------------------------------------------------------------------

@@ -74,16 +74,28 @@ class Threads:
                 pass
         finally:
             self._is_in_round = False
-            for driven in self._simulation.logs.values():
-                driven.see_commits()
-        if not self._simulation.is_offline:
-            self.ensure_rounds_come()
+            self._see_commits()
+        self.ensure_rounds_come()
+
+    def commit_soon(self) -> None:
+        """Ask for a round as the event loop does: it may run at once, or is left to the flusher."""
+        try:
+            self._simulation.runtime.committer.wake()
+        finally:
+            self._see_commits()
+        self.ensure_rounds_come()
+
+    def _see_commits(self) -> None:
+        for driven in self._simulation.logs.values():
+            driven.see_commits()
 
     def ensure_nobody_waits(self) -> None:
         assert not self.waiting, "somebody waits for ever"
 
     def ensure_rounds_come(self) -> None:
         """Appends that wait after a round was refused for lack of files are in a later one."""
+        if self._simulation.is_offline:
+            return
         queue = self._simulation.runtime.committer._queue  # noqa: SLF001 - only tests need it
         assert all(map(queue.is_waiting, self.waiting)), "somebody waits for ever"
 

@@ -1,9 +1,13 @@
-"""Waiters for committed offsets: the committer's callback becomes one wake-up of the event loop."""
+"""Waiters for committed offsets: the committer's callback becomes one wake-up of the event loop.
+
+If the event loop's own thread ran the round, the callback settles them at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,8 +27,8 @@ _Waiter: TypeAlias = tuple[int, float, Settle]
 class Commits:
     """Waiters for committed offsets, settled together: one `call_soon_threadsafe` per flush round.
 
-    The flusher thread calls `committed` and `failed`; everything else belongs to the event loop. In
-    the other direction too, waiters that arrive in one turn of the loop request one flush.
+    The thread of the round calls `committed` and `failed`; everything else belongs to the event
+    loop. In the other direction too, waiters that arrive in one turn of the loop request one round.
     """
 
     def __init__(self, *, timeout_ms: int, on_moved: Callable[[Log], None]) -> None:
@@ -32,6 +36,7 @@ class Commits:
         self._on_moved = on_moved
         self._waiters: dict[Log, deque[_Waiter]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = -1
         self._wake: Callable[[], None] | None = None
         self._asks = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -42,8 +47,9 @@ class Commits:
         return sum(map(len, self._waiters.values()))
 
     def attach(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Set the loop to wake and the function that wakes the flusher."""
+        """Set the loop, which runs this, and the function that has a round begun or run."""
         self._loop = loop
+        self._thread_id = threading.get_ident()
         self._wake = wake
 
     def wait(self, log: Log, end_offset: int) -> asyncio.Future[None] | None:
@@ -88,11 +94,11 @@ class Commits:
             self._wake()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
-        """Accept one flush round from the flusher thread: these logs are on disk up to here."""
+        """Accept one flush round from its thread: these logs are on disk up to here."""
         self._call(self._settle, tuple(moved))
 
     def failed(self, logs: Sequence[Log], error: Exception) -> None:
-        """Accept a failed flush from the flusher thread: all its waiters get the error."""
+        """Accept a failed flush from its thread: all its waiters get the error."""
         self._call(self.abandon, tuple(logs), error)
 
     def abandon(self, logs: Sequence[Log], error: Exception) -> None:
@@ -103,7 +109,9 @@ class Commits:
             self._on_moved(log)
 
     def _call(self, work: Callable[..., None], *arguments: object) -> None:
-        if self._loop is not None:
+        if threading.get_ident() == self._thread_id:
+            work(*arguments)
+        elif self._loop is not None:
             # If the loop closed during the last round, there are no waiters.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(work, *arguments)

@@ -1,6 +1,7 @@
 """Waiting for commits, on a loop of the test's own."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -37,12 +38,25 @@ async def test_a_waiter_is_settled_by_the_round_that_reaches_it(log: Log) -> Non
     first, second = made.wait(log, 1), made.wait(log, 2)
     assert first is not None
     assert second is not None
-    made.committed([(log, 1)])
+    await asyncio.to_thread(made.committed, [(log, 1)])
     await first
     assert (second.done(), made.waiting, moved, asked) == (False, 1, [log], ["flush"])
-    made.committed([(log, 2)])
+    await asyncio.to_thread(made.committed, [(log, 2)])
     await second
     assert made.waiting == 0
+
+
+async def test_a_round_on_the_loops_own_thread_settles_its_waiters_at_once(log: Log) -> None:
+    """They do not wait for another turn of the loop; a failure is reported the same way."""
+    made, moved, _ = attached()
+    settled: list[Exception | None] = []
+    assert made.when(log, 1, settled.append)
+    assert made.when(log, 2, settled.append)
+    made.committed([(log, 1)])
+    assert (settled, moved) == ([None], [log])
+    error = StorageOffline("the disk failed")
+    made.failed([log], error)
+    assert (settled, moved) == ([None, error], [log, log])
 
 
 async def test_what_is_on_disk_needs_no_wait(log: Log) -> None:
@@ -146,5 +160,7 @@ def test_before_and_after_the_loop_commits_wake_nobody(log: Log) -> None:
     loop = asyncio.new_event_loop()
     made.attach(loop, lambda: None)
     loop.close()
-    made.committed([(log, 1)])
+    flusher = threading.Thread(target=made.committed, args=([(log, 1)],))
+    flusher.start()
+    flusher.join()
     assert moved == []
