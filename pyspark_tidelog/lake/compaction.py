@@ -5,8 +5,6 @@ partition folder at a time, and then the two folders are exchanged in one step. 
 the files and then open them, such as Spark, pyarrow and DuckDB, see each row once. A reader that
 listed the old files fails to open them; it never misses rows without an error. The newest group,
 the only one that a job writes to, is merged only while no job runs.
-
-Delta: the compaction of delta-rs, a transaction that does not affect readers of older versions.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,12 +31,13 @@ from pyspark_tidelog.tables.durable_files import (
 )
 from pyspark_tidelog.tables.folders import (
     MERGED,
+    WRITING,
     batches_of,
     files_below,
     groups_of,
     merged_through,
 )
-from pyspark_tidelog.tables.target import Target
+from pyspark_tidelog.tables.places import LOCK_NAME
 
 TARGET_BYTES: Final = 128 << 20
 
@@ -60,12 +60,12 @@ class Compacted:
 
 
 def compact_folders(
-    kind: str, folder: Path, *, job_lock: Path, target_bytes: int = TARGET_BYTES
+    kind: str, folder: Path, target_bytes: int = TARGET_BYTES, *, is_job: bool = False
 ) -> Compacted:
     """Merge the files of a Parquet or JSON lake.
 
-    `job_lock` is the lock of the job that writes there. Raises JobError if another compaction runs,
-    or if the file system cannot exchange two folders.
+    `is_job` says that the job itself asks for it, between two micro-batches. Raises JobError if
+    another compaction runs, or if the file system cannot exchange two folders.
     """
     done = Compacted()
     with locked(folder / _LOCK) as is_alone:
@@ -75,10 +75,29 @@ def compact_folders(
         groups = groups_of(folder)
         for group in groups[:-1]:
             done += _compact_group(kind, group, target_bytes)
-        with locked(job_lock) as is_idle:
+        with nullcontext(enter_result=True) if is_job else locked(folder / LOCK_NAME) as is_idle:
             if is_idle and groups:
                 done += _compact_group(kind, groups[-1], target_bytes)
     return done
+
+
+def vacuum_folders(folder: Path) -> int:
+    """Remove what killed jobs and compactions left, and return the number of files.
+
+    The job's files stay while one runs. Raises JobError if a compaction runs.
+    """
+    with locked(folder / _LOCK) as is_alone:
+        if not is_alone:
+            raise JobError(f"another compaction of {folder} is running")
+        removed = _removed(folder / _MERGING)
+        with locked(folder / LOCK_NAME) as is_idle:
+            return removed + (_removed(folder / WRITING) if is_idle else 0)
+
+
+def _removed(folder: Path) -> int:
+    count = sum(entry.is_file() for entry in folder.rglob("*"))
+    shutil.rmtree(folder, ignore_errors=True)
+    return count
 
 
 def _compact_group(kind: str, group: Path, target_bytes: int) -> Compacted:
@@ -149,28 +168,3 @@ def _merge_parquet(files: Sequence[Path], target: Path) -> None:
             writer.write_table(pa.Table.from_batches(waiting))
     stored = sum(pq.read_metadata(path).num_rows for path in files)
     assert pq.read_metadata(target).num_rows == stored, "no row is lost"
-
-
-def compact_delta(
-    folder: Path, *, target_bytes: int = TARGET_BYTES, vacuum_hours: int | None = None
-) -> Compacted:
-    """Compact a Delta table; with `vacuum_hours`, remove files that have been unused for so long.
-
-    Raises JobError if delta-rs fails.
-    """
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415 -- an extra
-
-    from pyspark_tidelog.tables.delta import DeltaTable  # noqa: PLC0415 -- the same
-
-    table = DeltaTable(Target("delta", str(folder))).current()
-    if table is None:
-        return Compacted()
-    before = len(table.file_uris())
-    try:
-        table.optimize.compact(target_size=target_bytes)
-        if vacuum_hours is not None:
-            table.vacuum(vacuum_hours, dry_run=False, enforce_retention_duration=False)
-    except DeltaError as error:
-        raise JobError(f"{folder} cannot be compacted: {error}") from error
-    after = len(table.file_uris())
-    return Compacted(before, after) if after != before else Compacted()

@@ -8,15 +8,11 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
-from pyspark_tidelog.errors import JobError, OptionError
+from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.checkpoint import Identity, load_identity, planned_offset
-from pyspark_tidelog.lake.compaction import (
-    TARGET_BYTES,
-    Compacted,
-    compact_delta,
-    compact_folders,
-)
+from pyspark_tidelog.lake.compaction import TARGET_BYTES, Compacted
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
+from pyspark_tidelog.lake.maintenance import compact_table, vacuum_table
 from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, Verdict, Verifier
 from pyspark_tidelog.partitions import TopicPartition
@@ -24,18 +20,17 @@ from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.stream_offsets import StreamOffset
 from pyspark_tidelog.tables.opening import open_table
-from pyspark_tidelog.tables.places import LOCK_NAME, FolderPlace
-from pyspark_tidelog.tables.target import Target, local_folder
+from pyspark_tidelog.tables.places import FolderPlace, Place
+from pyspark_tidelog.tables.target import KINDS, Target, is_remote, local_folder, parse_target
 
 
 class Lake:
     """A lake that a job has written; raises JobError for any other folder."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = local_folder("the lake", folder)
-        self._identity = self._known()
-        self.kind = self._identity.terms.sink.partition(":")[0]
-        self._table = open_table(Target(self.kind, str(self.folder)))
+    def __init__(self, name: str) -> None:
+        """Open the table with a name as `--to` has it; a local one also by its folder alone."""
+        self.target, self._identity = _opened(name)
+        self._table = open_table(self.target)
 
     def verify(
         self,
@@ -58,7 +53,7 @@ class Lake:
         for topic, topic_id in terms.topic_ids.items():
             if snapshot.topic_ids.get(topic) != topic_id:
                 raise JobError(
-                    f"{self.folder} was filled from another topic {topic} than the service has "
+                    f"{self.target} was filled from another topic {topic} than the service has "
                     f"now: the topic was deleted and created again, or this is another service"
                 )
         layout = self._layout()
@@ -72,26 +67,13 @@ class Lake:
         )
         return verifier.verify(expected)
 
-    def compact(
-        self, *, target_bytes: int = TARGET_BYTES, vacuum_hours: int | None = None
-    ) -> Compacted:
-        """Merge small files.
+    def compact(self, *, target_bytes: int = TARGET_BYTES) -> Compacted:
+        """Merge small files."""
+        return compact_table(self._table, target_bytes)
 
-        `vacuum_hours` is for Delta: remove files that have been unused for so long.
-        """
-        if self.kind == "delta":
-            return compact_delta(self.folder, target_bytes=target_bytes, vacuum_hours=vacuum_hours)
-        if vacuum_hours is not None:
-            raise OptionError(f"a {self.kind} lake has no unused files: vacuum is for delta")
-        return compact_folders(
-            self.kind, self.folder, job_lock=self.folder / LOCK_NAME, target_bytes=target_bytes
-        )
-
-    def _known(self) -> Identity:
-        known = load_identity(FolderPlace(self.folder))
-        if known is None:
-            raise JobError(f"{self.folder} is not a lake: no tidelog job has written it")
-        return known
+    def vacuum(self, *, hours: int) -> int:
+        """Remove files that have been unused for so long, and return how many."""
+        return vacuum_table(self._table, self._identity.job_id, hours)
 
     def _layout(self) -> Layout:
         terms = self._identity.terms
@@ -108,18 +90,37 @@ class Lake:
         before = Path(self._identity.terms.sink.partition(":")[2])
         folder = Path(quarantine)
         if folder.is_relative_to(before):  # the lake may have been moved
-            folder = self.folder / folder.relative_to(before)
+            folder = self.target.folder / folder.relative_to(before)
         return StoredRows(open_table(Target("parquet", str(folder))), layout.bad_rows)
 
     def _done(self, checkpoint: str) -> dict[TopicPartition, Extent]:
         folder = local_folder("the checkpoint", checkpoint)
         owner = load_identity(FolderPlace(folder))
         if owner is None or owner.job_id != self._identity.job_id:
-            raise JobError(f"{folder} is not the checkpoint of {self.folder}")
+            raise JobError(f"{folder} is not the checkpoint of {self.target}")
         done = max((int(e.name) for e in (folder / "commits").glob("[0-9]*")), default=None)
         if done is None:
             return {}
         return extents_of(planned_offset(folder, done))
+
+
+def _opened(name: str) -> tuple[Target, Identity]:
+    """Return the table with a name, and its job, which knows the kind of a local folder."""
+    if is_remote(name):
+        name = f"delta:{name}"
+    if name.partition(":")[0] in KINDS:
+        target = parse_target(name)
+        return target, _identity_in(open_table(target).place)
+    folder = local_folder("the lake", name)
+    identity = _identity_in(FolderPlace(folder))
+    return Target(identity.terms.sink.partition(":")[0], str(folder)), identity
+
+
+def _identity_in(place: Place) -> Identity:
+    identity = load_identity(place)
+    if identity is None:
+        raise JobError(f"{place} is not a lake: no tidelog job has written it")
+    return identity
 
 
 def extents_of(offset: StreamOffset) -> dict[TopicPartition, Extent]:

@@ -34,6 +34,7 @@ from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_p
 from pyspark_tidelog.tables.target import Target, is_remote
 
 _LOG: Final = "_delta_log"
+_BATCH: Final = "batch-"
 _COMMITS: Final = 10  # attempts, each after another transaction came first
 
 
@@ -65,7 +66,7 @@ class DeltaTable:
         writer = FileWriter(
             storage.open_output,
             pa.schema([field for field in fields if field[0] not in keys]),
-            f"batch-{batch.number}",  # NAME=VALUE would be a partition column to Polars
+            f"{_BATCH}{batch.number}",  # NAME=VALUE would be a partition column to Polars
             lambda found: [found.column(name) for name in keys],
         )
         files = write_on_executors(rows, writer)
@@ -138,6 +139,12 @@ class DeltaTable:
                     raise
             else:
                 return
+
+
+def batch_of(path: str) -> int | None:
+    """Return the micro-batch that wrote a file, by its path in the table; None for other files."""
+    number = path.partition("/")[0].removeprefix(_BATCH)
+    return int(number) if path.startswith(_BATCH) and number.isdecimal() else None
 
 
 def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:

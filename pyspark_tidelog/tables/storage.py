@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_REMOVED_AT_ONCE: Final = 1_000  # what one request of S3 takes
 _COLOURS: Final = re.compile(r"\x1b\[\d*m|↳")
 
 
@@ -86,6 +87,17 @@ class Storage:
 
         with self._errors("written"):
             obstore.put(self._store(), name, data)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files, by their names in this storage; it does not matter if one is missing."""
+        if is_remote(self.url):
+            import obstore  # noqa: PLC0415 -- an extra
+
+            for first in range(0, len(names), _REMOVED_AT_ONCE):
+                obstore.delete(self._store(), names[first : first + _REMOVED_AT_ONCE])
+            return
+        for name in names:
+            Path(self.url, name).unlink(missing_ok=True)
 
     def names(self) -> tuple[list[str], list[str]]:
         """Return the names directly below, of folders and of objects."""

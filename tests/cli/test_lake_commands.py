@@ -71,8 +71,13 @@ def test_a_lake_is_compacted(run: Run, lake: HandMadeLake) -> None:
     assert objects(run("lake", "compact", str(lake.folder), "--json").stdout) == [
         {"files_before": 0, "files_after": 0}
     ]
-    told = run("lake", "compact", str(lake.folder), "--vacuum-hours", "1")
-    assert (told.exit_code, "vacuum is for delta" in told.stderr) == (1, True)
+    (lake.folder / "_writing").mkdir()
+    (lake.folder / "_writing" / "part").write_bytes(b"half")
+    told = run("lake", "vacuum", f"parquet:{lake.folder}")
+    assert (told.exit_code, told.stdout) == (0, "1 unused files were removed\n")
+    told = run("lake", "vacuum", str(lake.folder.parent))
+    assert (told.exit_code, "is not a lake" in told.stderr) == (1, True)
+    assert run("lake", "vacuum", str(lake.folder), "--hours", "0").exit_code == 2
 
 
 def show(terminal: Terminal) -> None:

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import SentRecord
 from tests.support.object_stores import ObjectStore, bucket_at, moto
 
@@ -60,3 +62,12 @@ def test_a_delta_table_in_a_bucket(
     found = pl.read_delta(f"{bucket.url}/lake/clicks", storage_options={**bucket.environment})
     assert (len(found), found["offset"].sum()) == (60, sum(range(50)) + sum(range(10)))
     assert found["day"].dtype == pl.Date
+    lake = Lake(job.to)
+    source = {"url": tidelog.url}
+    assert lake.verify(source, checkpoint=job.checkpoint) == Verdict(rows=60)
+    tidelog.append(topic, [click(0)])
+    assert run(job, spark=spark).rows == 1
+    merged = lake.compact()
+    assert merged.files_before > merged.files_after > 0
+    assert lake.vacuum(hours=1) == 0
+    assert lake.verify(source, checkpoint=job.checkpoint) == Verdict(rows=61)

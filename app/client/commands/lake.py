@@ -1,4 +1,4 @@
-"""`tidelog lake verify` and `tidelog lake compact`."""
+"""`tidelog lake verify`, `tidelog lake compact` and `tidelog lake vacuum`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 lake = typer.Typer(
     name="lake",
-    help="Verify and compact lakes that `ingest` has written.",
+    help="Verify, compact and vacuum lakes that `ingest` has written.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 LakeArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="PATH", help="The path of --to, without parquet: or the like.")
+    str,
+    typer.Argument(metavar="TABLE", help="The value of --to, or the folder of a local table."),
 ]
 
 
 @lake.command("verify")
 def verify_lake(
     *,
-    path: LakeArgument,
+    table: LakeArgument,
     checkpoint: Annotated[
         str | None,
         typer.Option(help="The job's checkpoint: all that it has committed must be there."),
@@ -58,7 +59,7 @@ def verify_lake(
 
     with terminal_session(as_json=as_json) as terminal:
         try:
-            verdict = Lake(path).verify({"url": server}, checkpoint=checkpoint)
+            verdict = Lake(table).verify({"url": server}, checkpoint=checkpoint)
         except TidelogError as error:
             raise Failure(str(error)) from error
         found = msgspec.to_builtins(verdict)
@@ -71,18 +72,14 @@ def verify_lake(
 @lake.command("compact")
 def compact_lake(
     *,
-    path: LakeArgument,
+    table: LakeArgument,
     target_mb: Annotated[int, typer.Option(min=1, help="Target size of a file.")] = 128,
-    vacuum_hours: Annotated[
-        int | None,
-        typer.Option(min=0, help="Delta: remove files that have been unused for this long."),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Merge the small files of a lake.
 
     tidelog lake compact lake
-    tidelog lake compact lake --vacuum-hours 168
+    tidelog lake compact delta:s3://bucket/clicks
 
     Readers and the job can run meanwhile. In Parquet and JSON lakes the newest
     thousand micro-batches are merged only while no job runs.
@@ -93,12 +90,42 @@ def compact_lake(
 
     with terminal_session(as_json=as_json) as terminal:
         try:
-            done = Lake(path).compact(target_bytes=target_mb << 20, vacuum_hours=vacuum_hours)
+            done = Lake(table).compact(target_bytes=target_mb << 20)
         except TidelogError as error:
             raise Failure(str(error)) from error
         terminal.result(
             msgspec.to_builtins(done), f"{done.files_before} files became {done.files_after}"
         )
+
+
+@lake.command("vacuum")
+def vacuum_lake(
+    *,
+    table: LakeArgument,
+    hours: Annotated[
+        int, typer.Option(min=1, help="Delta: keep files that were in use in these hours.")
+    ] = 168,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove files that no reader needs any more.
+
+    tidelog lake vacuum delta:s3://bucket/clicks --hours 168
+
+    In Delta tables these are the files that compactions replaced, and those
+    of micro-batches that were killed. Readers of a version older than the
+    hours fail. In Parquet and JSON lakes only what killed jobs and
+    compactions left is removed.
+    """
+    require_spark_source(as_json=as_json)
+    from pyspark_tidelog.errors import TidelogError  # noqa: PLC0415 - it loads Spark
+    from pyspark_tidelog.lake.lake import Lake  # noqa: PLC0415 - the same
+
+    with terminal_session(as_json=as_json) as terminal:
+        try:
+            removed = Lake(table).vacuum(hours=hours)
+        except TidelogError as error:
+            raise Failure(str(error)) from error
+        terminal.result({"files_removed": removed}, f"{removed} unused files were removed")
 
 
 def _sentence(verdict: Verdict) -> str:

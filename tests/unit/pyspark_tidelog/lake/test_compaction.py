@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_tidelog.errors import JobError, OptionError
+from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake import compaction
 from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.maintenance import compact_table
 from pyspark_tidelog.tables.durable_files import exchange_folders, locked
 from pyspark_tidelog.tables.folders import FolderTable, data_files
 from pyspark_tidelog.tables.places import LOCK_NAME
@@ -139,11 +141,33 @@ def test_merged_rows_lie_in_few_row_groups(tmp_path: Path) -> None:
 
 
 def test_two_compactions_do_not_run_at_once(lake: HandMadeLake) -> None:
-    """The second says so; and vacuum is for Delta."""
-    with locked(lake.folder / "_tidelog-compaction.lock"), pytest.raises(JobError, match="another"):
-        Lake(str(lake.folder)).compact()
-    with pytest.raises(OptionError, match="vacuum is for delta"):
-        Lake(str(lake.folder)).compact(vacuum_hours=1)
+    """The second says so; nor does a vacuum, which would remove what the first writes."""
+    for attempt in (Lake.compact, partial(Lake.vacuum, hours=1)):
+        lock = lake.folder / "_tidelog-compaction.lock"
+        with locked(lock), pytest.raises(JobError, match="another"):
+            attempt(Lake(str(lake.folder)))
+
+
+def test_a_job_compacts_its_newest_group_itself(lake: HandMadeLake) -> None:
+    """Between two micro-batches nothing of it is being written, though the job holds its lock."""
+    lake.put(1_001, rows_of(numbered(5), first=2_000), leaf="partition=0")
+    table = FolderTable(Target(lake.kind, str(lake.folder)))
+    with locked(lake.folder / LOCK_NAME):
+        assert compact_table(table, is_job=True) == Compacted(5, 3)
+    assert offsets(lake) == [*EVERY, *range(2_000, 2_005)]
+
+
+def test_a_vacuum_removes_what_was_left_and_not_what_is_being_written(lake: HandMadeLake) -> None:
+    """Published files are none of its business."""
+    for name in ("_writing/batch_id=9", "_merging/batches=0"):
+        (lake.folder / name).mkdir(parents=True)
+        (lake.folder / name / "part-0").write_bytes(b"half")
+    with locked(lake.folder / LOCK_NAME):
+        assert Lake(str(lake.folder)).vacuum(hours=1) == 1
+        assert (lake.folder / "_writing/batch_id=9/part-0").exists()
+    assert Lake(str(lake.folder)).vacuum(hours=1) == 1
+    assert Lake(f"{lake.kind}:{lake.folder}").vacuum(hours=1) == 0
+    assert offsets(lake) == EVERY
 
 
 def test_an_empty_lake_and_a_folder_that_is_none(tmp_path: Path) -> None:
