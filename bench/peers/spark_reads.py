@@ -36,7 +36,7 @@ class Taken:
 
 
 def main() -> None:
-    """Read once cold, once to warm up, then as often as asked into each sink."""
+    """Read once cold; then, unless `--runs 0`, once to warm up and as often as asked per sink."""
     arguments = _arguments()
     conf = local_conf(cores=_CORES)
     if arguments.jars:
@@ -56,8 +56,9 @@ def main() -> None:
 
         server = arguments.server_pid
         first = _taken(to_nowhere, server)
-        _taken(to_parquet, server)  # the JVM compiles what is hot
-        _taken(to_nowhere, server)
+        if arguments.runs:
+            _taken(to_parquet, server)  # the JVM compiles what is hot
+            _taken(to_nowhere, server)
         noop = [_taken(to_nowhere, server) for _ in range(arguments.runs)]
         parquet = [_taken(to_parquet, server) for _ in range(arguments.runs)]
     report = {"first": [first], "noop": noop, "parquet": parquet}
