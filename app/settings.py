@@ -103,6 +103,9 @@ class Settings(KafkaSettings):
     """Memory in which reads and look-ups by time decode and render, and as much in which appends
     decode; beyond it they wait. The largest run alone."""
 
+    max_rendered_batches_bytes: Annotated[int, Field(ge=0)] = 32 * MIB
+    """Memory in which batches are kept as JSON for further readers; 0 keeps none."""
+
     max_waiting_readers: Positive = 20_000
     """Concurrent long polls; beyond it 503."""
 

@@ -15,39 +15,50 @@ from demo.children import Server, serve_arguments
 if TYPE_CHECKING:
     from bench.measures import Bench
 
-_TOPIC: Final = "reads"
 _RECORDS: Final = 1_000
-_REQUESTS: Final = 50
+_SHARED: Final = 50
+"""Requests of records whose JSON the service keeps in memory for the next reader."""
+_UNSHARED: Final = 150
+"""Of more records than that: the JSON of each is made anew."""
 _VALUE_BYTES: Final = 150
 _FETCH_BYTES: Final = 4 << 20
+_JSON: Final = "application/json"
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _MIB: Final = 1 << 20
 
 
 def reads(bench: Bench) -> list[Figure]:
-    """Read 50,000 records of 150-byte values again and again.
+    """Read records of 150-byte values again and again: more than are kept as JSON, and fewer.
 
     Arrow has a service of its own: PyArrow's memory is not that of all the other measures.
     """
-    from_json = _figure(bench, "JSON", "application/json", target=1_500_000)
+    from_json = _figure(bench, "JSON", _JSON, _UNSHARED, target=1_500_000)
+    shared = _figure(bench, "JSON that others have read", _JSON, _SHARED, target=1_500_000)
     with (
         Server(serve_arguments(bench.folder / "arrow"), bench.folder / "arrow.txt") as service,
         Connection(service.url) as connection,
         MemoryWatch(service.pid) as memory,
     ):
         other = type(bench)(service, connection, bench.folder, bench.seconds)
-        from_arrow = _figure(other, "Arrow", _ARROW, target=1_000_000, memory=memory)
-    return [from_json, from_arrow]
+        from_arrow = _figure(other, "Arrow", _ARROW, _SHARED, target=1_000_000, memory=memory)
+    return [from_json, shared, from_arrow]
 
 
 def _figure(
-    bench: Bench, name: str, accept: str, *, target: float, memory: MemoryWatch | None = None
+    bench: Bench,
+    name: str,
+    accept: str,
+    requests: int,
+    *,
+    target: float,
+    memory: MemoryWatch | None = None,
 ) -> Figure:
-    _fill(bench)
-    _download(bench, "records", accept, seconds=min(1.0, bench.seconds))  # warm, imports included
-    as_stored = _download(bench, "batches", "*/*", seconds=bench.seconds)
+    records, batches = (topic_path(f"reads-{requests}", 0, kind) for kind in ("records", "batches"))
+    _fill(bench, requests)
+    _download(bench, records, accept, seconds=min(1.0, bench.seconds))  # warm, imports included
+    as_stored = _download(bench, batches, "*/*", seconds=bench.seconds)
     before_s = processor_seconds(bench.service.pid)
-    read = _download(bench, "records", accept, seconds=bench.seconds)
+    read = _download(bench, records, accept, seconds=bench.seconds)
     cost_us = (processor_seconds(bench.service.pid) - before_s) / read.offsets * 1e6
     note = f"{read.per_second / 1e6:,.0f} MB/s; {cost_us:.2f} µs of processor a record"
     if memory is not None:
@@ -63,13 +74,13 @@ def _figure(
     )
 
 
-def _download(bench: Bench, kind: str, accept: str, *, seconds: float) -> DownloadResult:
+def _download(bench: Bench, path: str, accept: str, *, seconds: float) -> DownloadResult:
     address = urlsplit(bench.service.url)
     return run_download(
         Download(
             host=address.hostname or "",
             port=address.port or 0,
-            path=topic_path(_TOPIC, 0, kind),
+            path=path,
             seconds=seconds,
             accept=accept,
             fetch_bytes=_FETCH_BYTES,
@@ -77,12 +88,13 @@ def _download(bench: Bench, kind: str, accept: str, *, seconds: float) -> Downlo
     )
 
 
-def _fill(bench: Bench) -> None:
-    bench.create_topic(_TOPIC, partitions=1)
+def _fill(bench: Bench, requests: int) -> None:
+    topic = f"reads-{requests}"
+    bench.create_topic(topic, partitions=1)
     chance = random.Random(5)
     lines = [b'{"key":"key-%d","value":%s}' % (n % 97, _value(chance)) for n in range(_RECORDS)]
-    path, body = topic_path(_TOPIC, 0, "records"), b"\n".join(lines)
-    for _ in range(_REQUESTS):
+    path, body = topic_path(topic, 0, "records"), b"\n".join(lines)
+    for _ in range(requests):
         bench.ask("POST", path, "application/x-ndjson", body)
 
 

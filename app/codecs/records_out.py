@@ -22,6 +22,7 @@ from app.codecs.stored import (
     StoredRecords,
     View,
 )
+from engine.records.batch import BatchView
 from engine.records.chunks import Records
 from engine.records.compiled import CompiledRecord
 from engine.records.header import BatchHeader, TimestampType
@@ -40,6 +41,7 @@ _RAW: Final = msgspec.json.Decoder(Raw)
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _ENCODER: Final = msgspec.json.Encoder()
 _COMMA: Final = ord(",")
+_BRACKET: Final = ord("[")
 _BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
 _NOT_PLAIN: Final = frozenset(b"n \t\r\n")
 _NO_HEADERS: Final[list[_HeaderOut]] = []
@@ -100,7 +102,30 @@ def render_records(data: Buffer, view: View) -> Rendered:
     stored = StoredRecords(data, view)
     renderer = _LinesRenderer(view) if view.is_ndjson else _ArrayRenderer(view)
     room_bytes = view.max_answer_bytes - view.frame_bytes - renderer.frame_bytes
-    for header, records in stored:
+    for batch in stored.batches():
+        texts, key = view.texts, None
+        if texts is not None and stored.wants_all_of(batch.header):
+            key = texts.key_of(
+                batch, view.encoding, as_text=view.offsets_as_text, is_ndjson=view.is_ndjson
+            )
+            text = texts.rendered.get(key)
+            if text is not None and renderer.size_bytes + len(text) <= room_bytes:
+                renderer.add_text(text)
+                stored.take_all(batch.header)
+                continue
+        began = renderer.size_bytes
+        _render(stored, batch, renderer, room_bytes)
+        if texts is None or key is None or stored.stopped_at is not None:
+            continue
+        if texts.rendered.is_wanted(key, renderer.size_bytes - began):
+            texts.rendered.put(key, renderer.text_from(began))
+    return Rendered(renderer.close(), stored.count, stored.stopped_at, stored.stopped_by)
+
+
+def _render(stored: StoredRecords, batch: BatchView, renderer: _Renderer, room_bytes: int) -> None:
+    """Write the wanted records of a batch, as far as there is room."""
+    header = batch.header
+    for records in stored.records_of(batch):
         size_before = renderer.size_bytes
         if _is_small(records, stored.part_bytes, max(room_bytes - size_before, SPARE_BYTES)):
             renderer.add(header, records)
@@ -113,7 +138,6 @@ def render_records(data: Buffer, view: View) -> Rendered:
             if not stored.has_room(record, size_bytes, answer_bytes, len(records) - index):
                 break
             renderer.add(header, [record])
-    return Rendered(renderer.close(), stored.count, stored.stopped_at, stored.stopped_by)
 
 
 def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
@@ -151,6 +175,14 @@ class _Renderer(ABC):
     @abstractmethod
     def add(self, header: BatchHeader, records: Records) -> None:
         """Write these records of one batch."""
+
+    @abstractmethod
+    def add_text(self, text: bytes) -> None:
+        """Write what `text_from` has returned, of this renderer or of another one."""
+
+    @abstractmethod
+    def text_from(self, size_bytes: int) -> bytes:
+        """Return everything that was written after so many bytes; its size is what it added."""
 
     @abstractmethod
     def take_back(self, size_bytes: int) -> None:
@@ -225,6 +257,15 @@ class _ArrayRenderer(_Renderer):
         if start:
             text[start] = _COMMA
 
+    def add_text(self, text: bytes) -> None:
+        start = max(0, len(self.text) - 1)
+        self.text[start:] = text
+        self.text[start] = _COMMA if start else _BRACKET
+        self.text += b"]"
+
+    def text_from(self, size_bytes: int) -> bytes:
+        return bytes(memoryview(self.text)[size_bytes:-1])
+
     def take_back(self, size_bytes: int) -> None:
         del self.text[size_bytes:]
         if size_bytes:
@@ -250,6 +291,12 @@ class _LinesRenderer(_Renderer):
             texts = [_ENCODER.encode(one).translate(_BLANKS) for one in shown]
             lines = b"".join([b"%b\n" % text for text in texts])
         self.text += lines
+
+    def add_text(self, text: bytes) -> None:
+        self.text += text
+
+    def text_from(self, size_bytes: int) -> bytes:
+        return bytes(memoryview(self.text)[size_bytes:])
 
     def take_back(self, size_bytes: int) -> None:
         del self.text[size_bytes:]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from app.codecs.rendered_batches import LogTexts
 from app.http.problems import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge
 from engine.guard import WouldBlock
@@ -81,6 +82,8 @@ class View:
     encoding: str | None = None
     offsets_as_text: bool = False
     is_ndjson: bool = False
+    texts: LogTexts | None = None
+    """Where texts of the log's batches are kept, for JSON and NDJSON."""
 
 
 class StoredRecords:
@@ -94,6 +97,8 @@ class StoredRecords:
         self._data = data
         self._view = view
         self._inline = INLINE
+        self._position = 0
+        """That of the last batch in the data."""
         self.count = 0
         self.part_bytes = INT64_MAX
         """Upper bound for the fields of the records that were yielded last."""
@@ -103,30 +108,67 @@ class StoredRecords:
         """That bound."""
 
     def __iter__(self) -> Iterator[tuple[BatchHeader, Records]]:
+        for batch in self.batches():
+            for records in self.records_of(batch):
+                yield batch.header, records
+
+    def batches(self) -> Iterator[BatchView]:
+        """Yield the batches that may have wanted records, each verified.
+
+        The caller iterates over `records_of` each, or calls `take_all`.
+        """
         view, budget = self._view, self._view.budget
         for position, header in iter_headers(self._data):
             if header.is_control or header.next_offset <= view.start:
                 continue
             if budget is not None and self._is_spent(budget, header.base_offset):
                 return
+            self._position = position
             try:
                 batch = BatchView(self._data, position)
                 batch.ensure_intact()
-                for chunk in self._chunks(batch):
-                    if wanted := self._bounded(chunk):
-                        self.count += len(wanted)
-                        yield header, wanted
-                    if self.stopped_at is not None:
-                        return
-                    if budget is not None and self._is_spent(budget, chunk[-1].offset + 1):
-                        return
-            except (CorruptBatch, InvalidRecord) as error:
-                raise StoredDataCorrupt(
-                    f"the batch at offset {header.base_offset} cannot be read: {error}",
-                    file="",
-                    position=position,
-                    offset=header.base_offset,
-                ) from error
+            except CorruptBatch as error:
+                raise self._damage(header, error) from error
+            yield batch
+            if self.stopped_at is not None:
+                return
+
+    def records_of(self, batch: BatchView) -> Iterator[Records]:
+        """Yield the wanted records of a batch that `batches` has just yielded."""
+        budget = self._view.budget
+        try:
+            for chunk in self._chunks(batch):
+                if wanted := self._bounded(chunk):
+                    self.count += len(wanted)
+                    yield wanted
+                if self.stopped_at is not None:
+                    return
+                if budget is not None and self._is_spent(budget, chunk[-1].offset + 1):
+                    return
+        except (CorruptBatch, InvalidRecord) as error:
+            raise self._damage(batch.header, error) from error
+
+    def wants_all_of(self, header: BatchHeader) -> bool:
+        """Whether the view wants every record of a batch; only bytes can still be too many."""
+        view = self._view
+        return (
+            header.magic == MAGIC_2
+            and header.base_offset >= view.start
+            and header.next_offset <= view.end
+            and 0 < header.records_count <= view.max_records - self.count
+        )
+
+    def take_all(self, header: BatchHeader) -> None:
+        """Count the records of a batch that are shown without being decoded."""
+        self.count += header.records_count
+
+    def _damage(self, header: BatchHeader, error: Exception) -> StoredDataCorrupt:
+        return StoredDataCorrupt(
+            f"the batch at offset {header.base_offset} cannot be read: {error}",
+            file="",
+            position=self._position,
+            offset=header.base_offset,
+        )
 
     def has_room(
         self, record: CompiledRecord | Record, size_bytes: int, answer_bytes: int, untaken: int

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
+from app.codecs.rendered_batches import LogTexts, RenderedBatches
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
 from app.operations.deliveries.deliveries import Deliveries
@@ -68,6 +69,8 @@ class Service:
         self.append_memory = RenderMemory(settings)
         """Of its own, so that slow reads do not stop appends."""
         self.render_memory = RenderMemory(settings)
+        self.rendered_batches = RenderedBatches(settings.max_rendered_batches_bytes)
+        """Batches as JSON, for readers that want them again."""
         self.changing_topics = asyncio.Lock()
         """Held from reading a topic's ETag to the change that depends on it."""
         self.stopping = asyncio.Event()
@@ -159,6 +162,10 @@ class Service:
             return {"status": "offline", "detail": failure}
         return {"status": phase.value, **self.store.report()}
 
+    def texts_of(self, partition: Partition) -> LogTexts:
+        """Return where the texts of a partition's batches are kept."""
+        return LogTexts(self.rendered_batches, partition.log_id)
+
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""
         try:
@@ -240,6 +247,8 @@ class Service:
         gauge("waiting_readers", "Waiting long polls", lambda: admission.waiting_readers)
         gauge("tail_clients", "Clients that tail a partition", lambda: admission.tails)
         gauge("slow_tails", "Tails whose clients do not receive", lambda: self.slow_clients.slow)
+        kept = self.rendered_batches
+        gauge("rendered_batches_bytes", "Memory of batches kept as JSON", lambda: kept.size_bytes)
         deliveries = self.deliveries
         gauge("deliveries_remembered", "Delivery ids in memory", lambda: deliveries.remembered)
         gauge("deliveries_bytes", "Memory of those ids", lambda: deliveries.size_bytes)

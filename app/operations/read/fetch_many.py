@@ -288,6 +288,9 @@ class Fetch:
                     nonblocking=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
+                    texts=None
+                    if part.partition is None
+                    else self._service.texts_of(part.partition),
                 )
                 try:
                     entry, records_bytes = _read_entry(part, view)

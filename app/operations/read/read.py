@@ -231,6 +231,7 @@ def show(
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
+        texts=exchange.service.texts_of(partition),
     )
     body: bytearray | memoryview
     copies = ARROW_COPIES if media_type == ARROW else 1

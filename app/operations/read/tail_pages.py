@@ -98,6 +98,7 @@ def _rendered(
         offsets_as_text=call.offsets_as_text,
         budget=budget,
         nonblocking=budget is None,
+        texts=service.texts_of(partition),
     )
     rendered = render_records(fetched.data, view)
     stopped_at = rendered.next_offset
