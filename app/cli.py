@@ -86,6 +86,14 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8080,
     *,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[,HOST:PORT…]",
+            help="Brokers of a Kafka cluster that stores the logs. The data directory then has "
+            "only the API keys.",
+        ),
+    ] = None,
     gone: Annotated[
         list[Path] | None,
         typer.Option(help="A data directory that is lost for good, with its partitions."),
@@ -117,7 +125,7 @@ def serve(
         from app.server.process import CannotListen, run
 
     tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
-    settings = _settings(data_dir, gone, tls)
+    settings = _settings(data_dir, gone, {**tls, "kafka": kafka})
     if not (insecure or is_loopback(host) or has_credentials(settings, PosixFileSystem())):
         _refuse(
             f"{host} can be reached from other machines and no credentials are configured: create "
@@ -132,7 +140,10 @@ def serve(
     except CannotListen as error:
         _refuse(str(error))
     if failure is not None:
-        _refuse(f"the data directory cannot be opened: {failure}")
+        what = (
+            "Kafka cluster cannot be used" if settings.kafka else "data directory cannot be opened"
+        )
+        _refuse(f"the {what}: {failure}")
 
 
 @app.command()
@@ -154,7 +165,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _settings(
-    data_dirs: list[Path] | None, gone: list[Path] | None, tls: dict[str, Path | None]
+    data_dirs: list[Path] | None, gone: list[Path] | None, others: Mapping[str, object]
 ) -> Settings:
     from pydantic import ValidationError
 
@@ -165,7 +176,7 @@ def _settings(
         if data_dirs:
             first, *more = data_dirs
             given |= {"data_directory": first, "more_data_directories": tuple(more)}
-        given |= {name: path for name, path in tls.items() if path is not None}
+        given |= {name: value for name, value in others.items() if value is not None}
         return Settings(**given)
     except ValidationError as error:
         faults = "; ".join(

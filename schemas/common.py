@@ -144,6 +144,7 @@ Encoding = TypeAliasType(
         ),
     ],
 )
+Backend = Literal["local", "kafka"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 NextPageToken = Annotated[
     str | None,

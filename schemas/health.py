@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.base import ResponseModel
-from schemas.common import Absent, Count, Int64, PartitionNumber, TopicShown
+from schemas.common import Absent, Backend, Count, Int64, PartitionNumber, TopicShown
 
 
 class Liveness(ResponseModel):
@@ -29,7 +29,7 @@ class Recovery(ResponseModel):
 
 
 class OfflineLog(ResponseModel):
-    """A log that could not be opened: its reads and appends are refused until a restart."""
+    """A log that could not be opened, refused until a restart; or a partition without a leader."""
 
     topic: TopicShown
     partition: PartitionNumber
@@ -44,11 +44,12 @@ class Readiness(ResponseModel):
 
     status: Literal["ready", "recovering", "draining", "offline"]
     """`recovering`: logs are being opened; `draining`: the service is stopping; `offline`: a disk
-    failed."""
+    failed, or the Kafka cluster does not answer."""
     recovery: Recovery | Absent = None
     """Progress; only while `status` is `recovering`."""
     detail: str | Absent = None
-    """What failed; only if a data directory is offline, and for callers who may read `/metrics`."""
+    """What failed, for callers who may read `/metrics`: a data directory, or the connection to the
+    Kafka cluster."""
     offline_logs_count: Count | Absent = None
     """Number of logs that could not be opened; absent if all are open. The others are served."""
     offline_logs: list[OfflineLog] | Absent = None
@@ -57,7 +58,11 @@ class Readiness(ResponseModel):
 
 
 class Limits(ResponseModel):
-    """Every limit of this service."""
+    """Every limit of this service, and what stores its logs."""
 
+    backend: Backend
+    """`local`: the engine in this process; `kafka`: a Kafka cluster."""
+    durability: Literal["fsync", "replicated"]
+    """What `acks=all` waits for: a sync of the disk, or the replicas that are in sync."""
     limits: dict[str, Int64]
     """Values by the names in 413 and 503 responses; a name ends in its unit."""

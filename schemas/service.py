@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.base import ResponseModel
-from schemas.common import TimestampMs
+from schemas.common import Backend, TimestampMs
 
 
 class ServiceLinks(ResponseModel):
@@ -34,8 +34,8 @@ class ServiceInfo(ResponseModel):
     """Always `tidelog`."""
     version: str
     """Version of the service."""
-    backend: Literal["local"]
-    """What stores the log: `local` is the engine in this process."""
+    backend: Backend
+    """What stores the logs: `local` is the engine in this process, `kafka` a Kafka cluster."""
     links: ServiceLinks
     """Where to go on."""
 

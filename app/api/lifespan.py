@@ -37,5 +37,5 @@ async def _open(service: Service, on_failure: Callable[[], None]) -> None:
             return
         service.failure = error
         is_expected = isinstance(error, EngineError | OSError)  # its sentence says it all
-        _LOG.error("the data directory cannot be opened: %s", error, exc_info=not is_expected)
+        _LOG.error("the logs cannot be opened: %s", error, exc_info=not is_expected)
         on_failure()

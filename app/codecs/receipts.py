@@ -94,13 +94,14 @@ def _remote_receipt_head(
     partition: Partition, appended: Appended, marks: Watermarks, kind: bytes
 ) -> bytes:
     """Return header lines without an ETag, and without a location if the offset is unknown."""
-    next_offset = max(appended.last_offset + 1, 0)
+    is_known = appended.base_offset >= 0
+    next_offset = appended.last_offset + 1 if is_known else marks.high_watermark
     lines: Headers = [
         (b"content-type", JSON),
         NO_STORE,
         *mark_headers(partition, marks, next_offset, appended.tag.leader_epoch),
     ]
-    if appended.base_offset >= 0:
+    if is_known:
         path, log_id = partition.path + kind, partition.log_id.encode()
         place = (path, appended.base_offset, next_offset, log_id)
         lines += [

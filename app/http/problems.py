@@ -397,7 +397,7 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     members["detail"] = f"{members['detail']}{advice_of(members, path)}"
     members["instance"] = path
     members["trace_id"] = trace_id_of(trace) or secrets.token_hex(16)
-    if kind.status >= 500 and kind.status != 503:
+    if kind.status >= 500 and kind.status not in {501, 503}:
         _LOG.error("%s: %s", path, error, exc_info=error, extra={"trace_id": members["trace_id"]})
     headers: Headers = [(b"content-type", PROBLEM), NO_STORE, *kind.headers]
     if isinstance(error, ServiceError):

@@ -26,8 +26,8 @@ from app.operations.read.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
 from app.settings import Settings
+from app.store.choice import make_store
 from app.store.groups import GroupOffsets
-from app.store.local.store import LocalStore
 from app.store.port import Partition, Store, Topics
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
@@ -78,13 +78,15 @@ class Service:
         fs = fs or PosixFileSystem()
         self.security = Security(settings, clock=self.clock, fs=fs)
         self.sites = Sites(settings, self.security)
-        self.store: Store = LocalStore(
+        self.store: Store = make_store(
             settings,
             workers=self.workers,
             clock=self.clock,
             fs=fs,
             recorder=self.telemetry,
             on_moved=self.tail.wake,
+            has_readers=self.tail.has_readers,
+            on_gone=self.forget,
         )
         self.topics: Topics = self.store.topics
         self.groups: GroupOffsets = self.store.groups
@@ -122,11 +124,16 @@ class Service:
         """Open the store; until then requests are 503."""
         self._loop = asyncio.get_running_loop()
         await self.security.open()
+        self.tail.on_waiting = self.store.follow
         await self.store.open()
-        self.senders.load({name: topic.topic_id for name, topic in self.topics.all().items()})
+        self._load_senders()
+        self.store.documents.on_changed = self._load_senders
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
+
+    def _load_senders(self) -> None:
+        self.senders.load({name: topic.topic_id for name, topic in self.topics.all().items()})
 
     def drain_soon(self) -> None:
         """Drain in the next turn of the loop; safe in signal handlers."""
@@ -156,7 +163,9 @@ class Service:
         """Return whether requests are served; if not, why."""
         phase = self.admission.phase
         if phase is Phase.RECOVERING:
-            return {"status": phase.value, "recovery": self.store.progress()}
+            report = {"status": phase.value, "recovery": self.store.progress()}
+            failure = self.store.failure()
+            return report if failure is None else {**report, "detail": failure}
         failure = self.store.failure()
         if phase is Phase.READY and failure is not None:
             return {"status": "offline", "detail": failure}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 Document: TypeAlias = Mapping[str, object]
@@ -12,6 +12,9 @@ Document: TypeAlias = Mapping[str, object]
 
 class Documents(ABC):
     """JSON objects by name; few, small, and possibly secret. What changes is durable on return."""
+
+    on_changed: Callable[[], None] | None = None
+    """Called on the loop after documents have changed, if other services change them too."""
 
     @abstractmethod
     def all(self) -> Mapping[str, Document]:
@@ -23,6 +26,10 @@ class Documents(ABC):
 
         Raises StorageError, and then `all` returns what it did before.
         """
+
+    @abstractmethod
+    async def add(self, name: str, document: Document) -> Document:
+        """Add a document unless there is one; return the one that is stored. As `change`."""
 
     @abstractmethod
     def damaged(self, name: str, why: str) -> Exception:

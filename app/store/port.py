@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -61,6 +61,14 @@ class Store(ABC):
     topics: Topics
     groups: GroupOffsets
     documents: Documents
+
+    backend: ClassVar[Literal["local", "kafka"]]
+    """What stores the logs."""
+    durability: ClassVar[Literal["fsync", "replicated"]]
+    """What `acks=all` waits for."""
+
+    follow: Callable[[Hashable], None] | None = None
+    """Called when the first reader begins to wait for a log; None if moves come unasked."""
 
     @abstractmethod
     async def open(self) -> None:

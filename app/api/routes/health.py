@@ -97,4 +97,6 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
 async def get_limits(service: ServiceDep) -> AnswerResponse:
     """List every limit, by the names in 413 and 503 responses."""
     limits = service.settings.limits() | system_limits()
-    return AnswerResponse(json_answer(to_json({"limits": limits})))
+    store = service.store
+    members = {"backend": store.backend, "durability": store.durability, "limits": limits}
+    return AnswerResponse(json_answer(to_json(members)))

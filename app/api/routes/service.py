@@ -7,11 +7,12 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, answers, problems
+from app.api.routes.shared import IDENTIFIED, ExchangeDep, ServiceDep, answers, problems
 from app.codecs.receipts import to_json
 from app.http.answers import JSON, NO_STORE, Answer, AnswerResponse, json_answer
 from app.operations import configuration
 from app.operations.request_content import negotiate
+from app.operations.service import Service
 from schemas.service import ApiKeyList, Caller, ServiceInfo, SettingList, TopicConfigList
 
 router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
@@ -21,12 +22,12 @@ _VARY: Final = (b"vary", b"accept")
 _CONSOLE: Final = "/console/"
 
 
-def _info() -> bytes:
+def _info(service: Service) -> bytes:
     return to_json(
         {
             "name": "tidelog",
             "version": version("tidelog"),
-            "backend": "local",
+            "backend": service.store.backend,
             "links": {
                 "console": _CONSOLE,
                 "docs": "/docs",
@@ -45,18 +46,18 @@ def _info() -> bytes:
     operation_id="getService",
     responses={**answers(200, ServiceInfo, "Name, version, backend and links"), **problems()},
 )
-async def get_service() -> AnswerResponse:
+async def get_service(service: ServiceDep) -> AnswerResponse:
     """Return name, version and links of the service. `/` returns the same, except to browsers."""
-    return AnswerResponse(json_answer(_info()))
+    return AnswerResponse(json_answer(_info(service)))
 
 
 @router.get("/", operation_id="getService", include_in_schema=False)
-async def get_root(request: Request) -> AnswerResponse:
+async def get_root(request: Request, service: ServiceDep) -> AnswerResponse:
     """Answer as `/v1`; redirect a browser, which prefers HTML to JSON, to the console."""
     if negotiate(dict(request.scope["headers"]).get(b"accept"), (JSON, _HTML)) == _HTML:
         location = (b"location", _CONSOLE[1:].encode())  # relative: a proxy may add a prefix
         return AnswerResponse(Answer(302, [location, NO_STORE, _VARY], b""))
-    return AnswerResponse(json_answer(_info(), headers=[_VARY]))
+    return AnswerResponse(json_answer(_info(service), headers=[_VARY]))
 
 
 @router.get(

@@ -26,9 +26,8 @@ async def delivery_secret(documents: Documents, changing: asyncio.Lock) -> bytes
     async with changing:
         stored = documents.all().get(_DOCUMENT)
         if stored is None:
-            secret = secrets.token_bytes(_BYTES)
-            await documents.change({_DOCUMENT: {"secret": secret.hex()}})
-            return secret
+            new = {"secret": secrets.token_bytes(_BYTES).hex()}
+            stored = await documents.add(_DOCUMENT, new)  # another service may be first
     try:
         secret = binascii.unhexlify(str(stored.get("secret")))
     except ValueError:

@@ -40,6 +40,7 @@ class Profiles:
 
     def load(self, topic_ids: Mapping[str, str]) -> None:
         """Take the stored profiles over; raises what `Documents.damaged` returns."""
+        found: dict[str, Stored] = {}
         for name, document in self._documents.all().items():
             if not name.startswith(_PREFIX):
                 continue
@@ -48,7 +49,8 @@ class Profiles:
             if document.get("topic_id") != topic_ids.get(topic):
                 _LOG.warning("the ingest %s belongs to another topic, and is not used", name)
             else:
-                self._stored[topic] = stored
+                found[topic] = stored
+        self._stored = found
 
     def of(self, topic: str) -> IngestProfile:
         """Return the profile that a topic's deliveries follow."""

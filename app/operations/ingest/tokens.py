@@ -58,6 +58,7 @@ class IngestTokens:
 
     def load(self, topic_ids: Mapping[str, str]) -> None:
         """Take the stored tokens over; raises what `Documents.damaged` returns."""
+        found: dict[str, IngestToken] = {}
         for name, document in self._documents.all().items():
             if not name.startswith(_PREFIX):
                 continue
@@ -69,7 +70,11 @@ class IngestTokens:
             if token.topic_id != topic_ids.get(token.topic):
                 _LOG.warning("the ingest %s belongs to another topic, and is not used", name)
             else:
-                self._add(name.removeprefix(_PREFIX), token)
+                found[name.removeprefix(_PREFIX)] = token
+        for token_id in self._tokens.keys() - found.keys():
+            self._remove(token_id)
+        for token_id in found.keys() - self._tokens.keys():
+            self._add(token_id, found[token_id])
 
     def identify(self, topic: str, text: str) -> Principal:
         """Return the principal of a token; Unauthenticated for any other text.
@@ -107,7 +112,8 @@ class IngestTokens:
         digest = hashlib.sha256(secret.encode()).hexdigest()
         token = IngestToken(topic, topic_id, digest, now_ms)
         await self._documents.change({_PREFIX + token_id: msgspec.to_builtins(token)})
-        self._add(token_id, token)
+        if token_id not in self._tokens:
+            self._add(token_id, token)
         return token_id, f"tli_{token_id}_{secret}"
 
     async def delete(self, topic: str, token_id: str) -> None:
@@ -133,5 +139,5 @@ class IngestTokens:
         self._principals[token_id] = self._security.sender(name, token.topic)
 
     def _remove(self, token_id: str) -> None:
-        del self._tokens[token_id]
-        self._principals.pop(token_id).is_revoked = True
+        if self._tokens.pop(token_id, None) is not None:
+            self._principals.pop(token_id).is_revoked = True

@@ -135,6 +135,8 @@ class PartitionAppends:
                                 f"{why}; the batch may be in the log, and is not sent again, "
                                 "because it has no producer id and sequence"
                             ) from error
+                    if self._cluster.is_lost:
+                        raise TimeoutError  # noqa: TRY301  # as if the time were over
                     await asyncio.sleep(RETRY_SECONDS)
                     await self._cluster.refresh()
         except TimeoutError as error:

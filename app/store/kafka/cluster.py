@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 RETRY_SECONDS: Final = 0.1
 """Between two attempts; Kafka's retry.backoff.ms."""
+LOST_SECONDS: Final = 3.0
+"""Without an answer of any broker for this long, requests do not wait for one any more."""
 RECONNECT_SECONDS: Final = 0.25
 """After a failed attempt to connect, others fail at once for this long."""
 
@@ -110,6 +112,12 @@ class Cluster:
         self.metadata: Metadata = EMPTY
         self.problem: str | None = None
         """Why no broker answers; None if one does."""
+        self._lost_since: float | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no broker has answered for so long that requests are refused at once."""
+        return self._lost_since is not None and self._time() - self._lost_since > LOST_SECONDS
 
     async def open(self) -> None:
         """Wait for the first metadata; raises BackendUnavailable if no broker answers in time."""
@@ -169,6 +177,7 @@ class Cluster:
             self.metadata = Metadata.of(response)
             await self._on_metadata(self.metadata)
             self.problem = None
+            self._lost_since = None
         except (NoAnswer, EngineError) as error:
             self.problem = str(error)
         except Exception as error:  # noqa: BLE001  # the next attempt may succeed
@@ -176,6 +185,8 @@ class Cluster:
             _LOG.exception("the metadata of the Kafka cluster cannot be used")
         finally:
             self._refreshing = None
+            if self.problem is not None and self._lost_since is None:
+                self._lost_since = self._time()
 
     async def _ask_anyone(self) -> MetadataResponse:
         nodes = sorted(self.metadata.brokers, key=lambda node: node != self._asked)
@@ -273,9 +284,9 @@ class Cluster:
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except (Moved, NoAnswer, TimeoutError) as error:
-                if self._time() + RETRY_SECONDS >= deadline:
+                if self.is_lost or self._time() + RETRY_SECONDS >= deadline:
                     raise BackendUnavailable(
-                        f"the Kafka cluster has not answered in time: {error}"
+                        f"the Kafka cluster does not answer: {error}"
                     ) from error
             await asyncio.sleep(RETRY_SECONDS)
             await self.refresh()

@@ -70,6 +70,11 @@ class LocalDocuments(Documents):
         await self._workers.administer(replace)
         self._documents = documents
 
+    async def add(self, name: str, document: Document) -> Document:
+        if name not in self._documents:
+            await self.change({name: document})
+        return self._documents[name]
+
     def damaged(self, name: str, why: str) -> CorruptCheckpoint:
         return self._advised(corrupt(self._path, f"{name}: {why}"))
 

@@ -43,6 +43,9 @@ MAX_OFFLINE_LOGS_TOLD: Final = 100
 class LocalStore(Store):
     """The data directories of this process. Everything but `runtime` belongs to the event loop."""
 
+    backend = "local"
+    durability = "fsync"
+
     topics: LocalTopics
     groups: LocalGroupOffsets
     documents: LocalDocuments
