@@ -78,16 +78,7 @@ class Service:
         fs = fs or PosixFileSystem()
         self.security = Security(settings, clock=self.clock, fs=fs)
         self.sites = Sites(settings, self.security)
-        self.store: Store = make_store(
-            settings,
-            workers=self.workers,
-            clock=self.clock,
-            fs=fs,
-            recorder=self.telemetry,
-            on_moved=self.tail.wake,
-            has_readers=self.tail.has_readers,
-            on_gone=self.forget,
-        )
+        self.store: Store = self._make_store(fs)
         self.topics: Topics = self.store.topics
         self.groups: GroupOffsets = self.store.groups
         self.profiles = Profiles(self.store.documents)
@@ -119,6 +110,18 @@ class Service:
         self._tracing = Tracing.from_environment() if settings.tracing else None
         if self._tracing is not None:
             self.journal.observe(self._tracing.record)
+
+    def _make_store(self, fs: FileSystem) -> Store:
+        return make_store(
+            self.settings,
+            workers=self.workers,
+            clock=self.clock,
+            fs=fs,
+            recorder=self.telemetry,
+            on_moved=self.tail.wake,
+            has_readers=self.tail.has_readers,
+            on_gone=self.forget,
+        )
 
     async def open(self) -> None:
         """Open the store; until then requests are 503."""
@@ -174,6 +177,12 @@ class Service:
     def texts_of(self, partition: Partition) -> LogTexts:
         """Return where the texts of a partition's batches are kept."""
         return LogTexts(self.rendered_batches, partition.log_id)
+
+    async def look_for(self, topic: str, number: int) -> None:
+        """Bring a topic or partition that is not known up to date: it may be new elsewhere."""
+        known = self.topics.all().get(topic)
+        if known is None or number >= known.partitions:
+            await self.topics.look_for(topic)
 
     def topic(self, name: str) -> Topic:
         """Return one topic that clients may name; raises TopicNotFound, for internal ones too."""

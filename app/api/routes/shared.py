@@ -135,6 +135,10 @@ async def _exchange(request: Request) -> AsyncIterator[Exchange]:
         service, head, request.receive, caller=caller, holder=holder_of(caller, request.scope)
     )
     try:
+        topic = request.path_params.get("topic")
+        if topic is not None:
+            number = str(request.path_params.get("partition", ""))
+            await service.look_for(topic, int(number) if number.isdecimal() else 0)
         yield exchange
     finally:
         exchange.close()

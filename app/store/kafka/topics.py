@@ -45,6 +45,8 @@ from engine.types import TopicPartition
 
 T = TypeVar("T")
 
+LOOK_SECONDS: Final = 0.1
+"""Requests for topics that do not exist have the metadata read no more often than this."""
 NO_CONFIG: Final = TopicConfig.of(())
 """Kafka's defaults, for a topic whose configuration the cluster does not show."""
 
@@ -69,6 +71,7 @@ class KafkaTopics(Topics):
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_read_at = -1e9
         self._partitions: dict[TopicPartition, KafkaPartition] = {}
+        self._looked_at = -LOOK_SECONDS
         self._changing: set[str] = set()
         """Topics whose configuration is read again with the next metadata."""
         self._missing: set[str] = set()
@@ -175,7 +178,10 @@ class KafkaTopics(Topics):
             self._on_gone(name)
 
     async def look_for(self, name: str) -> None:  # noqa: ARG002  # one request brings all of them
-        await self._cluster.refresh()
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            await self._cluster.refresh()
 
     def replace(self, topic_partition: TopicPartition) -> None:
         """Forget the handle of a partition whose log was truncated; the next one is another."""
