@@ -8,6 +8,7 @@ import msgspec
 
 from app.client.terminal import Meter, Terminal
 from pyspark_tidelog.ingest.job import (
+    IngestCompaction,
     IngestEvent,
     IngestIdle,
     IngestJob,
@@ -16,7 +17,12 @@ from pyspark_tidelog.ingest.job import (
     IngestRestart,
 )
 
-_NAMES: Final = {IngestProgress: "progress", IngestIdle: "idle", IngestRestart: "restart"}
+_NAMES: Final = {
+    IngestProgress: "progress",
+    IngestIdle: "idle",
+    IngestRestart: "restart",
+    IngestCompaction: "compaction",
+}
 
 
 class IngestDisplay:
@@ -38,6 +44,11 @@ class IngestDisplay:
                 self._terminal.plain(_line(event))
             case IngestIdle():
                 self._meter.say(f"{self._what}{_behind(event)}")
+            case IngestCompaction(error=None):
+                if event.files_before:
+                    self._terminal.plain(_merged(event))
+            case IngestCompaction():
+                self._terminal.notice(f"{event.error}; the job continues")
             case _:
                 self._terminal.notice(f"{event.reason}; restarting in {event.pause_s:.0f} s")
 
@@ -65,6 +76,13 @@ def _line(event: IngestProgress) -> str:
     bad = f", {event.quarantined:,} in quarantine" if event.quarantined else ""
     took = f" in {event.duration_ms / 1000:.1f} s"
     return f"micro-batch {event.batch_id}: {event.rows:,} rows{bad}{took}{_behind(event)}"
+
+
+def _merged(event: IngestCompaction) -> str:
+    return (
+        f"{event.table}: {event.files_before:,} files became {event.files_after:,} "
+        f"in {event.seconds:.1f} s"
+    )
 
 
 def _behind(event: IngestProgress | IngestIdle) -> str:

@@ -40,6 +40,8 @@ class IngestJob:
     fail_on_data_loss: bool = True
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """More options of the data source; not in `repr`, because `token` may be among them."""
+    compact_every_s: float | None = None
+    """Merge the small files of the tables that were written, this often; None is never."""
     max_restarts: int | None = None
     """With `follow`, the most restarts in a row after failures; None is unlimited."""
 
@@ -100,7 +102,18 @@ class IngestRestart:
     """Of this run so far, this one included."""
 
 
-IngestEvent: TypeAlias = IngestProgress | IngestIdle | IngestRestart
+@dataclass(frozen=True, slots=True)
+class IngestCompaction:
+    """The job has merged small files of a table, or failed to, which does not end it."""
+
+    table: str
+    files_before: int
+    files_after: int
+    seconds: float
+    error: str | None = None
+
+
+IngestEvent: TypeAlias = IngestProgress | IngestIdle | IngestRestart | IngestCompaction
 Listener: TypeAlias = Callable[[IngestEvent], None]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.table_writer import TableWriter, Written
 from pyspark_tidelog.lake.checkpoint import sync_plan
 
@@ -41,13 +44,24 @@ class LakeWriter:
     """Writes micro-batches; Spark calls `write` on a thread of its own, one at a time."""
 
     def __init__(
-        self, tables: Tables, checkpoint: Path, stop: threading.Event, wake: threading.Event
+        self,
+        tables: Tables,
+        checkpoint: Path,
+        stop: threading.Event,
+        wake: threading.Event,
+        *,
+        compact_every_s: float | None = None,
     ) -> None:
         self._tables = tables
         self._stop = stop
         self.checkpoint = checkpoint
         self.written: dict[int, dict[str, Written]] = {}
         """By number and table; `progress` removes what it has reported."""
+        self._compact_every_s = compact_every_s
+        self._compacted_s = time.monotonic()
+        self._not_compacted: dict[str, TableWriter] = {}
+        self.compactions: SimpleQueue[IngestCompaction] = SimpleQueue()
+        """Those that `progress` has not reported yet."""
         self.wake = wake
         """Set when a micro-batch begins."""
         self.is_writing = False
@@ -70,10 +84,22 @@ class LakeWriter:
             for writer, rows in self._tables.parts(frame, batch_id):
                 for new in writer.write(rows, batch_id, plan):
                     self._count(batch_id, writer.name, new)
+                self._not_compacted[writer.name] = writer
+            self._compact()
         except OSError as error:
             raise JobFailed(f"{error.filename or 'the lake'}: {error.strerror}") from error
         finally:
             self.is_writing = False
+
+    def _compact(self) -> None:
+        """Merge the small files of the tables that were written, if it is time."""
+        every_s = self._compact_every_s
+        if every_s is None or time.monotonic() - self._compacted_s < every_s:
+            return
+        for writer in self._not_compacted.values():
+            self.compactions.put(writer.compact())
+        self._not_compacted.clear()
+        self._compacted_s = time.monotonic()
 
     def _count(self, batch_id: int, table: str, new: Written) -> None:
         """Count what was published, even if Spark fails before it records the micro-batch."""

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress, IngestRestart
+from pyspark_tidelog.ingest.job import (
+    IngestCompaction,
+    IngestEvent,
+    IngestIdle,
+    IngestProgress,
+    IngestRestart,
+)
 
 # Each metric, without the prefix `tidelog_ingest_`, and its help text.
 METRICS: Final = {
@@ -16,6 +22,7 @@ METRICS: Final = {
     "quarantined_rows_total": "Records written to the quarantine.",
     "batches_total": "Micro-batches finished.",
     "restarts_total": "Restarts after a failure.",
+    "compacted_files_total": "Small files that were merged into larger ones.",
     "lag_records": "Offsets between the lake and the end of the log.",
     "lag_seconds": "Age of the oldest record that waits, by its timestamp.",
     "last_batch_seconds": "Duration of the last micro-batch.",
@@ -46,6 +53,8 @@ class MetricsFile:
                 self._values["last_batch_timestamp_seconds"] = finished
             case IngestIdle():
                 self._polled(event.lag, event.lag_s)
+            case IngestCompaction():
+                self._values["compacted_files_total"] += event.files_before
             case IngestRestart():
                 self._values["restarts_total"] = event.restarts
         self._write()

@@ -41,7 +41,9 @@ class Progress:
         self._last_seen = ""
 
     def add(self, query: StreamingQuery) -> None:
-        """Report the micro-batches that were finished since the last call."""
+        """Report what was finished since the last call."""
+        while not self._writer.compactions.empty():
+            self._listener(self._writer.compactions.get())
         last = query.lastProgress  # cheaper than up to a hundred reports of recentProgress
         if last is None or last.timestamp == self._last_seen:
             return

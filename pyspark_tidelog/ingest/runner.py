@@ -89,7 +89,7 @@ def run(
             if plan is not None
             else TopicTables(job, target, options, identity, checkpoint=checkpoint, stack=stack)
         )
-        writer = LakeWriter(tables, checkpoint, stop, wake)
+        writer = LakeWriter(tables, checkpoint, stop, wake, compact_every_s=job.compact_every_s)
         return _Run(job, writer, opened, stop, listener or _ignore).go()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
+from pyspark_tidelog.errors import JobError
+from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.plan import Plan
+from pyspark_tidelog.lake.compaction import Compacted
+from pyspark_tidelog.lake.maintenance import compact_table
 from pyspark_tidelog.tables.table import Batch, Table
 
 
@@ -45,6 +50,17 @@ class TableWriter:
         if split.bad is not None and self._quarantine is not None:
             bad = append_once(self._quarantine, split.bad, batch)
             yield Written(bad, bad)
+
+    def compact(self) -> IngestCompaction:
+        """Merge small files, between two micro-batches."""
+        started_s = time.monotonic()
+        done, error = Compacted(), None
+        try:
+            done = compact_table(self._table, is_job=True)
+        except (JobError, OSError) as failure:
+            error = str(failure)
+        seconds = time.monotonic() - started_s
+        return IngestCompaction(self.name, done.files_before, done.files_after, seconds, error)
 
 
 def append_once(table: Table, rows: DataFrame, batch: Batch) -> int:

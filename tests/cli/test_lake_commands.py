@@ -11,6 +11,7 @@ import pytest
 from app.client.ingest_display import IngestDisplay, finished, show_tables
 from app.client.terminal import Terminal
 from pyspark_tidelog.ingest.job import (
+    IngestCompaction,
     IngestIdle,
     IngestJob,
     IngestProgress,
@@ -27,6 +28,9 @@ EVENTS = (
     IngestProgress(1, 10, 0, 1_010, 500.0, 100, None),
     IngestIdle(0),
     IngestRestart("no answer", 4.0, 1),
+    IngestCompaction("delta:lake", 12, 1, 0.5),
+    IngestCompaction("delta:lake", 0, 0, 0.1),
+    IngestCompaction("delta:lake", 0, 0, 0.1, "another compaction is running"),
 )
 
 
@@ -92,7 +96,8 @@ def test_a_program_gets_a_line_an_event(capfdbinary: pytest.CaptureFixture[bytes
     show(Terminal(as_json=True))
     out, err = capfdbinary.readouterr()
     events = objects(out.decode())
-    assert [event["event"] for event in events] == ["progress", "progress", "idle", "restart"]
+    assert [event["event"] for event in events[:4]] == ["progress", "progress", "idle", "restart"]
+    assert [event["event"] for event in events[4:]] == ["compaction"] * 3
     assert (events[0]["lag"], events[0]["quarantined"], events[3]["pause_s"]) == (7, 3, 4.0)
     assert err == b""
 
@@ -106,6 +111,8 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
         "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, lag 7 (3 min)",
         "micro-batch 1: 10 rows in 0.1 s",
         "no answer; restarting in 4 s",
+        "delta:lake: 12 files became 1 in 0.5 s",
+        "another compaction is running; the job continues",
     ]
 
 

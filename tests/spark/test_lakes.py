@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
-from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.ingest.job import IngestCompaction, IngestEvent, IngestJob
 from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Verdict
+from pyspark_tidelog.tables.opening import open_table
+from pyspark_tidelog.tables.target import parse_target
 from tests.support.kafka_batches import SentRecord
 
 if TYPE_CHECKING:
@@ -125,3 +127,23 @@ def test_values_in_columns_and_what_does_not_fit_in_quarantine(
     assert reasons[62] == "Expected `int`, got `str` - at `$.id`"
     Lake(str(place.folder)).compact()
     assert place.verdict() == Verdict(rows=66, quarantined=5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_merges_its_small_files_itself(
+    spark: SparkSession, make_place: MakePlace, kind: str
+) -> None:
+    """After each micro-batch here; the next ones are added to what was merged, once."""
+    place = make_place(kind)
+    place.append(*map(flight, range(100)))
+    told: list[IngestEvent] = []
+    job = place.job(max_offsets_per_trigger=20, compact_every_s=0.001)
+    assert run(job, told.append, spark=spark).rows == 100
+    merged = [event for event in told if isinstance(event, IngestCompaction)]
+    assert len(merged) == 5
+    assert {(event.files_before, event.files_after) for event in merged[1:]} == {(2, 1)}
+    assert [event.error for event in merged] == [None] * 5
+    assert place.verdict() == Verdict(rows=100)
+    assert len([*open_table(parse_target(job.to)).files()]) == 1
+    assert run(job, spark=spark).rows == 0

@@ -86,6 +86,16 @@ EveryOption: TypeAlias = Annotated[
         "--every", min=0.1, help="Seconds between two micro-batches.", rich_help_panel=_RUN
     ),
 ]
+CompactEveryOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--compact-every",
+        min=1,
+        metavar="MINUTES",
+        help="Merge small files this often. Default: never.",
+        rich_help_panel=_RUN,
+    ),
+]
 MaxRestartsOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -135,6 +145,7 @@ def ingest(
     start: FromOption = "earliest",
     batch_records: BatchRecordsOption = 1_000_000,
     every: EveryOption = 1.0,
+    compact_every: CompactEveryOption = None,
     max_restarts: MaxRestartsOption = None,
     skip_lost: SkipLostOption = False,
     option: SourceOption = None,
@@ -175,6 +186,7 @@ def ingest(
         starting_offsets=start,
         max_offsets_per_trigger=batch_records,
         trigger_s=every,
+        compact_every_s=None if compact_every is None else compact_every * 60,
         max_restarts=max_restarts,
         fail_on_data_loss=not skip_lost,
         options=tuple(key_value(text) for text in option or ()),

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.ingest.job import IngestIdle, IngestProgress, IngestRestart
+from pyspark_tidelog.ingest.job import IngestCompaction, IngestIdle, IngestProgress, IngestRestart
 from pyspark_tidelog.ingest.metrics_file import METRICS, MetricsFile
 
 
@@ -31,19 +31,21 @@ def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
     metrics(progress(0, 40))
     metrics(progress(1, None))
     metrics(IngestRestart("x", 1.0, 3))
+    metrics(IngestCompaction("lake", 12, 1, 0.5))
     metrics(IngestIdle(7))
     assert values(path) == {
         "tidelog_ingest_rows_total": 200,
         "tidelog_ingest_quarantined_rows_total": 2,
         "tidelog_ingest_batches_total": 2,
         "tidelog_ingest_restarts_total": 3,
+        "tidelog_ingest_compacted_files_total": 12,
         "tidelog_ingest_lag_records": 7,
         "tidelog_ingest_lag_seconds": 1.5,
         "tidelog_ingest_last_batch_seconds": 2.5,
         "tidelog_ingest_last_batch_timestamp_seconds": 11.0,
         "tidelog_ingest_last_look_timestamp_seconds": 12.5,
     }
-    assert len(METRICS) == 9
+    assert len(METRICS) == 10
     assert [entry.name for entry in tmp_path.iterdir()] == ["tidelog.prom"]
 
 

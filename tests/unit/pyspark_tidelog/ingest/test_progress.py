@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark_tidelog.ingest.job import IngestEvent, IngestIdle, IngestProgress, TableReport
+from pyspark_tidelog.ingest.job import (
+    IngestCompaction,
+    IngestEvent,
+    IngestIdle,
+    IngestProgress,
+    TableReport,
+)
 from pyspark_tidelog.ingest.lag import Lag
 from pyspark_tidelog.ingest.progress import Progress
 from pyspark_tidelog.ingest.table_writer import Written
@@ -40,8 +47,11 @@ class Query:
 def test_an_idle_query_is_asked_for_its_reports_once() -> None:
     """A hundred of them are put into JSON each time: looking again costs one report."""
     told: list[IngestEvent] = []
+    compactions: SimpleQueue[IngestCompaction] = SimpleQueue()
+    compactions.put(IngestCompaction("a", 5, 1, 0.5))
     writer: Any = SimpleNamespace(
-        written={0: {"a": Written(4, 0), "b": Written(3, 2)}, 1: {"a": Written(1, 0)}}
+        compactions=compactions,
+        written={0: {"a": Written(4, 0), "b": Written(3, 2)}, 1: {"a": Written(1, 0)}},
     )
     meter: Any = SimpleNamespace(measure=lambda _report: Lag(9, 2.5))
     query: Any = Query()
@@ -51,7 +61,7 @@ def test_an_idle_query_is_asked_for_its_reports_once() -> None:
     for _ in range(5):
         tally.add(query)
     assert query.fetched == 1
-    assert [type(event) for event in told] == [IngestProgress, IngestIdle]
+    assert [type(event) for event in told] == [IngestCompaction, IngestProgress, IngestIdle]
     done = tally.report(restarts=0, is_stopped=False)
     assert (done.rows, done.quarantined, done.batches, done.lag, done.lag_s) == (7, 2, 1, 9, 2.5)
     query.reports.append(report(1, 3))
