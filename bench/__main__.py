@@ -11,7 +11,7 @@ from rich.console import Console
 from app.client.connection import Connection
 from bench.documents import COMMITTED
 from bench.figures import Figure, parse_measures, report
-from bench.measures import MEASURES, Bench
+from bench.measures import BY_NAME, MEASURES, Bench
 from bench.memory import MemoryWatch
 from demo.children import Server, serve_arguments
 
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load")
-    return parse_measures(parser, MEASURES)
+    return parse_measures(parser, MEASURES, by_name=BY_NAME)
 
 
 if __name__ == "__main__":

@@ -74,13 +74,17 @@ def report(
 
 
 def parse_measures(
-    parser: argparse.ArgumentParser, measures: Collection[str]
+    parser: argparse.ArgumentParser, measures: Collection[str], *, by_name: Collection[str] = ()
 ) -> argparse.Namespace:
-    """Parse the command line of a bench: names of measures, all of them if there is none."""
+    """Parse the command line of a bench: names of measures, all of them if there is none.
+
+    Those `by_name` are left out then: they need what a machine may not have.
+    """
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=", ".join(measures))
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to be measured")
     arguments = parser.parse_args()
-    arguments.measures = arguments.measures or list(measures)
+    usual = [measure for measure in measures if measure not in by_name]
+    arguments.measures = arguments.measures or usual
     if unknown := set(arguments.measures) - set(measures):
         parser.error(f"no measure is called {', '.join(sorted(unknown))}: {', '.join(measures)}")
     return arguments

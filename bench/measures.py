@@ -17,6 +17,7 @@ from bench.backfill import backfill
 from bench.figures import Figure
 from bench.follow import follow
 from bench.ingest import ingest
+from bench.kafka import kafka
 from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
@@ -123,4 +124,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "spark": spark,
     "backfill": backfill,
     "follow": follow,
+    "kafka": kafka,
 }
+
+BY_NAME: Final = ("kafka",)
+"""Measures that run only if they are named: it needs Java 17 and Maven."""

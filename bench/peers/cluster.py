@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -31,6 +31,8 @@ SETTINGS: Final = {
 """What each node has in common with a cluster that must not lose a record."""
 
 B = TypeVar("B", bound=Broker)
+T = TypeVar("T")
+Question: TypeAlias = Callable[[AIOKafkaAdminClient], Awaitable[T]]
 
 
 class Cluster(Generic[B]):
@@ -84,15 +86,31 @@ class Cluster(Generic[B]):
             if self._brokers_in_service() == brokers:
                 return
             time.sleep(_PAUSE_S)
+        raise self._failed(f"not {brokers} brokers")
+
+    def wait_until_in_sync(self) -> None:
+        """Return once each partition has all its replicas; raise SystemExit if never."""
+        give_up_at = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < give_up_at:
+            if self._ask(_is_in_sync):
+                return
+            time.sleep(_PAUSE_S)
+        raise self._failed("replicas are missing")
+
+    def _failed(self, what: str) -> SystemExit:
         told = (broker.told() for broker in self.brokers)
-        raise SystemExit("\n".join([f"not {brokers} brokers at {self.bootstrap}", *told]))
+        return SystemExit("\n".join([f"{what} at {self.bootstrap}", *told]))
 
     def _brokers_in_service(self) -> int:
+        return self._ask(_count) or 0
+
+    def _ask(self, question: Question[T]) -> T | None:
+        """Ask those that listen; None if no broker answers."""
         listening = [broker.address for broker in self.brokers if _listens(broker.address)]
         try:
-            return asyncio.run(_count(listening)) if listening else 0
+            return asyncio.run(_asked(listening, question)) if listening else None
         except KafkaError:
-            return 0
+            return None
 
 
 def _listens(address: str) -> bool:
@@ -104,12 +122,22 @@ def _listens(address: str) -> bool:
     return True
 
 
-async def _count(addresses: Sequence[str]) -> int:
+async def _asked(addresses: Sequence[str], question: Question[T]) -> T:
     admin = AIOKafkaAdminClient(
         bootstrap_servers=[*addresses], request_timeout_ms=int(_ASK_TIMEOUT_S * 1000)
     )
     try:
         await admin.start()
-        return len((await admin.describe_cluster())["brokers"])
+        return await question(admin)
     finally:
         await admin.close()
+
+
+async def _count(admin: AIOKafkaAdminClient) -> int:
+    return len((await admin.describe_cluster())["brokers"])
+
+
+async def _is_in_sync(admin: AIOKafkaAdminClient) -> bool:
+    topics = await admin.describe_topics()
+    partitions = [partition for topic in topics for partition in topic["partitions"]]
+    return all({*one["isr"]} == {*one["replicas"]} for one in partitions)

@@ -18,6 +18,7 @@ from pyspark_tidelog.java import find_java
 _STORAGE: Final = "kafka.tools.StorageTool"
 _BROKER: Final = "kafka.Kafka"
 TOOLS: Final = "org.apache.kafka.tools"
+_REQUESTS: Final = "kafka.network:type=RequestMetrics,name=RequestsPerSec"
 _MIB: Final = 1 << 20
 
 _PROPERTIES: Final = """\
@@ -81,6 +82,13 @@ def _java(jars: Path, *options: str) -> list[str]:
     return [str(java), *options, "-cp", class_path(jars)]
 
 
+def _jmx(port: int) -> list[str]:
+    settings = {"port": port, "rmi.port": port, "host": "127.0.0.1"}
+    settings |= {"authenticate": "false", "ssl": "false"}
+    words = [f"-Dcom.sun.management.jmxremote.{key}={value}" for key, value in settings.items()]
+    return [*words, "-Djava.rmi.server.hostname=127.0.0.1"]
+
+
 class Broker(Program):
     """One broker, a controller too, while the `with` block runs. Its heap is the usual 1 GiB.
 
@@ -106,8 +114,9 @@ class Broker(Program):
         self.address = f"127.0.0.1:{seat.ports[seat.node_id][0]}"
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         self.properties.write_text(seat.properties().format(data=self.data) + "".join(lines))
-        heap = (f"-Xms{heap_mib}m", f"-Xmx{heap_mib}m")
-        command = [*_java(jars, *heap), _BROKER, str(self.properties)]
+        (self._jmx_port,) = free_ports(1)
+        options = (f"-Xms{heap_mib}m", f"-Xmx{heap_mib}m", *_jmx(self._jmx_port))
+        command = [*_java(jars, *options), _BROKER, str(self.properties)]
         super().__init__(command, folder / f"{name}.txt", f"kafka://{self.address}")
 
     def __enter__(self) -> Self:
@@ -153,6 +162,16 @@ class Broker(Program):
         )
         fields = told.splitlines()[-1].split(", ")
         return float(fields[-2]) * _MIB, float(fields[-1])
+
+    def fetch_requests(self) -> int:
+        """Return how many Fetch requests of consumers it has received; replicas do not count."""
+        told = self.tool(
+            f"{TOOLS}.JmxTool",
+            *("--object-name", f"{_REQUESTS},request=FetchConsumer,*", "--attributes", "Count"),
+            *("--jmx-url", f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self._jmx_port}/jmxrmi"),
+            *("--one-time", "true", "--report-format", "properties"),
+        )
+        return sum(int(count) for count in re.findall(r":Count=(\d+)$", told, re.MULTILINE))
 
     def segment(self, topic: str, partition: int) -> Path:
         """Return the first segment's log file: record batches, one after the other."""

@@ -1,0 +1,295 @@
+"""Brokers and replicas of the service are killed in turn under load, and every response is true.
+
+`KAFKA_CHAOS_SECONDS` in the environment is how long, if not a minute. A round has a topic of its
+own, so that its histories stay small enough for Porcupine: it kills each broker and each replica
+once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.peers.cluster import Cluster
+from tests.support.broker import RealBroker
+from tests.support.cluster import cluster_of
+from tests.support.cycles import Client, Sent, WorkIsOver
+from tests.support.histories import Appended, Observed, contradiction
+from tests.support.porcupine import Call, built, verdicts
+from tests.support.replica_set import ReplicaSet
+
+pytestmark = [pytest.mark.long, pytest.mark.needs("java", "mvn", "go")]
+
+SECONDS = float(os.environ.get("KAFKA_CHAOS_SECONDS", "60"))
+PATIENCE_S = 120.0
+PROGRESS = 60
+"""Appends that must be acknowledged between two kills, beside those in flight."""
+RETRYABLE = frozenset({429, 503, 504})
+
+
+class Replicas:
+    """Sends a client's request to any replica; shared by all clients of a round."""
+
+    def __init__(self, urls: Sequence[str], topic: str, seed: int) -> None:
+        self._urls = urls
+        self._topic = topic
+        self._random = Random(seed)
+        self._acknowledged = threading.Condition()
+        self._count = 0
+        self.is_over = False
+
+    def ask(self, client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send one request; raises TransportError, WorkIsOver."""
+        if self.is_over:
+            raise WorkIsOver
+        url = self._random.choice(self._urls)
+        return client.request(method, f"{url}/v1/topics/{self._topic}{path}", timeout=60, **more)
+
+    def acknowledged(self) -> None:
+        with self._acknowledged:
+            self._count += 1
+            self._acknowledged.notify_all()
+
+    def wait_for_progress(self) -> None:
+        """Return once so many more appends have been acknowledged."""
+        with self._acknowledged:
+            wanted = self._count + PROGRESS
+            went_on = self._acknowledged.wait_for(lambda: self._count >= wanted, PATIENCE_S)
+            assert went_on, f"{self._topic}: nothing is acknowledged any more"
+
+
+@dataclass
+class Writer(Client):
+    """Sends numbered records, each in one request of its own."""
+
+    sent: list[Sent] = field(default_factory=list)
+
+    def work(self) -> None:
+        for number in itertools.count():
+            one = Sent(f"{self.name} {number}", monotonic())
+            self.sent.append(one)
+            offset = self.offset_of(one.value, number)
+            if offset is not None:
+                one.offset, one.end = offset, monotonic()
+                self.replicas.acknowledged()
+
+    @property
+    def replicas(self) -> Replicas:
+        assert isinstance(self.service, Replicas)
+        return self.service
+
+    def offset_of(self, value: str, number: int) -> int | None:
+        """Return the acknowledged offset; None if the outcome stays unknown."""
+        raise AssertionError("how it sends is its own")
+
+
+@dataclass
+class OnceWriter(Writer):
+    """An idempotent producer: sends each record until it is acknowledged, to any replica."""
+
+    producer_id: int = -1
+
+    def offset_of(self, value: str, number: int) -> int:
+        headers = {
+            "Producer-Id": str(self.producer_id),
+            "Producer-Epoch": "0",
+            "Producer-Sequence": str(number),
+        }
+        while True:
+            try:
+                answer = self.post(value, headers)
+            except httpx.TransportError:
+                continue
+            if answer.status_code not in RETRYABLE:
+                assert answer.status_code in (200, 201), answer.text
+                return int(answer.json()["base_offset"])
+
+
+@dataclass
+class PlainWriter(Writer):
+    """No producer: repeats a record only if the problem says that nothing was written."""
+
+    def offset_of(self, value: str, number: int) -> int | None:
+        while True:
+            try:
+                answer = self.post(value, {})
+            except httpx.ConnectError:
+                continue  # the request was never sent
+            except httpx.TransportError:
+                return None
+            if answer.status_code == 201:
+                return int(answer.json()["base_offset"])
+            assert answer.status_code in RETRYABLE, answer.text
+            if answer.json()["side_effects"] != "none":
+                return None
+
+
+@dataclass
+class Follower(Client):
+    """Reads on from where it was, at any replica, and asks for the length of the log."""
+
+    transcript: list[str] = field(default_factory=list)
+
+    def work(self) -> None:
+        while True:
+            self._look()
+            self._read_on()
+
+    def _look(self) -> None:
+        begin = monotonic()
+        answer = self._answer("/offsets")
+        if answer is not None:
+            self.observed.append(Observed(answer["high_watermark"], begin, monotonic()))
+
+    def _read_on(self) -> None:
+        page = self._answer(f"/records?offset={len(self.transcript)}&max_wait_ms=200")
+        for record in page["records"] if page else ():
+            assert record["offset"] == len(self.transcript)
+            self.transcript.append(record["value"])
+
+    def _answer(self, path: str) -> Any:
+        try:
+            answer = self.ask("GET", path)
+        except httpx.TransportError:
+            return None
+        if answer.status_code in RETRYABLE:
+            return None
+        # The replica that was asked before may have seen more of the log.
+        if answer.status_code == 416 and answer.json()["retryable"]:
+            return None
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+class Round:
+    """The clients of one topic while everything is killed once."""
+
+    PARTITIONS = 2
+
+    def __init__(self, urls: Sequence[str], topic: str, seed: int) -> None:
+        self.topic = topic
+        self.replicas = Replicas(urls, topic, seed)
+        with httpx.Client(base_url=urls[0], timeout=PATIENCE_S) as client:
+            body = {"partitions": self.PARTITIONS, "config": {"retention.ms": "-1"}}
+            client.put(f"/v1/topics/{topic}", json=body).raise_for_status()
+            once, plain = range(self.PARTITIONS), range(self.PARTITIONS)
+            ids = [client.post("/v1/producers").raise_for_status().json() for _ in once]
+            for url in urls:  # another replica sees the topic at its next look
+                while client.get(f"{url}/v1/topics/{topic}").status_code == 404:
+                    pass
+        service: Any = self.replicas
+        self.writers: list[Writer] = [
+            *(OnceWriter(service, n, "once", producer_id=ids[n]["producer_id"]) for n in once),
+            *(PlainWriter(service, n, "plain") for n in plain),
+        ]
+        self.followers = [Follower(service, n, "r") for n in range(self.PARTITIONS)]
+        self._failures: list[BaseException] = []
+
+    @contextmanager
+    def under_load(self) -> Iterator[Replicas]:
+        """Let all clients work while the block runs."""
+        clients: list[Client] = [*self.writers, *self.followers]
+        threads = [threading.Thread(target=self._run, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self.replicas
+        finally:
+            self.replicas.is_over = True
+            for thread in threads:
+                thread.join()
+            assert not self._failures, self._failures
+
+    def _run(self, client: Client) -> None:
+        try:
+            client()
+        except BaseException as failure:  # noqa: BLE001 - the test must see every error
+            self._failures.append(failure)
+
+    def judge(self, partition: int, truth: Sequence[str], judge: Path) -> None:
+        """Nothing acknowledged is lost, nothing is there twice, and one log explains it all."""
+        writers = [one for one in self.writers if one.partition == partition]
+        place = {value: offset for offset, value in enumerate(truth)}
+        assert len(place) == len(truth), "a record is there twice"
+        sent = [one for writer in writers for one in writer.sent]
+        assert place.keys() <= {one.value for one in sent}
+        for one in sent:
+            assert one.offset is None or place.get(one.value) == one.offset, f"lost: {one}"
+        for writer in writers:
+            mine = [value for value in truth if value.startswith(f"{writer.name} ")]
+            assert mine == [one.value for one in writer.sent if one.value in place], "out of order"
+        (follower,) = (one for one in self.followers if one.partition == partition)
+        assert follower.transcript == truth[: len(follower.transcript)]
+        appends = [
+            Appended(place[one.value], one.begin, one.end) for one in sent if one.value in place
+        ]
+        assert contradiction(appends, follower.observed) is None
+        calls = [Call.append(number, one) for number, one in enumerate(sent)]
+        looks = [
+            Call.look(len(sent) + number, one, follower.transcript)
+            for number, one in enumerate(follower.observed)
+        ]
+        assert verdicts(judge, [[*calls, *looks]]) == ["Ok"]
+
+
+@dataclass
+class World:
+    """A cluster and two replicas."""
+
+    cluster: Cluster[RealBroker]
+    replicas: ReplicaSet
+
+    def victims(self) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+        """Yield how each is killed and started again."""
+        for broker in self.cluster.brokers:
+            yield broker.kill, broker.start
+        for replica in self.replicas.replicas:
+            yield replica.kill, replica.start
+
+    def kill_each(self, clients: Replicas) -> None:
+        """Kill one after the other, each once the one before is whole again."""
+        for kill, start in self.victims():
+            clients.wait_for_progress()
+            kill()
+            clients.wait_for_progress()
+            start()
+            self.cluster.wait_until_in_sync()
+        clients.wait_for_progress()
+
+    def truth(self, topic: str, partitions: int) -> list[list[str]]:
+        """Return the values of each partition as Kafka's own consumer reads them."""
+        found: list[list[str]] = [[] for _ in range(partitions)]
+        for record in self.cluster.brokers[0].records(topic):
+            assert record.offset == len(found[record.partition])
+            found[record.partition].append(record.value.strip('"'))
+        return found
+
+
+@pytest.mark.timeout(3_600)
+def test_nothing_acknowledged_is_lost_or_there_twice(tmp_path: Path) -> None:
+    """Every broker and every replica dies again and again; Porcupine and a count agree."""
+    judge, until = built(tmp_path), monotonic() + SECONDS
+    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    with ExitStack() as stack:
+        named = {name.replace(".", "_"): value for name, value in settings.items()}
+        cluster = stack.enter_context(cluster_of(tmp_path, **named))
+        replicas = stack.enter_context(ReplicaSet(cluster.bootstrap, tmp_path))
+        world, rounds = World(cluster, replicas), 0
+        while rounds == 0 or monotonic() < until:
+            round_ = Round(replicas.urls, f"round-{rounds}", rounds)
+            with round_.under_load() as clients:
+                world.kill_each(clients)
+            for partition, truth in enumerate(world.truth(round_.topic, Round.PARTITIONS)):
+                round_.judge(partition, truth, judge)
+            rounds += 1

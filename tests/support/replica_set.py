@@ -1,0 +1,77 @@
+"""Replicas of the service before one Kafka cluster: each can be killed, and has a successor."""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from bench.peers.program import free_ports
+
+PATIENCE_S = 120
+
+
+class Replica:
+    """`tidelog serve --kafka` on a port that it keeps when it is started again."""
+
+    def __init__(self, bootstrap: str, log: Path, *, port: int = 0) -> None:
+        self.port = port or free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        self._command = [sys.executable, "-m", "app.cli", "serve", "--kafka", bootstrap]
+        self._command += ["--port", str(self.port)]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Return once it is ready."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        with httpx.Client(timeout=PATIENCE_S) as client:
+            while not self._is_ready(client):
+                assert self._process.poll() is None, self.log.read_text()[-2_000:]
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        finally:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.wait()
+
+    def _is_ready(self, client: httpx.Client) -> bool:
+        try:
+            return client.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+class ReplicaSet(ExitStack):
+    """Two replicas while the `with` block runs."""
+
+    def __init__(self, bootstrap: str, folder: Path, *, count: int = 2) -> None:
+        super().__init__()
+        logs = [folder / f"replica-{number}.txt" for number in range(count)]
+        self.replicas = [Replica(bootstrap, log) for log in logs]
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        for replica in self.replicas:
+            self.enter_context(replica)
+        return self
+
+    @property
+    def urls(self) -> list[str]:
+        return [replica.url for replica in self.replicas]
