@@ -28,8 +28,9 @@ class IngestJob:
     """The columns of the values: `infer`, DDL or a file; None keeps values as they are."""
     partition_by: tuple[str, ...] = ()
     """`NAME` or `NAME=EXPRESSION`: columns in the names of folders."""
-    quarantine: str | None = None
-    """The folder for records that do not fit the schema; None is `_quarantine` in the lake."""
+    bad_records: str | None = None
+    """Where records go that do not fit the schema, a table as in `to` or `topic:NAME`; None lets
+    such a record stop the job."""
     starting_offsets: str = "earliest"
     """Where a new checkpoint begins; an existing one continues where it ended."""
     max_offsets_per_trigger: int = 1_000_000

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import OptionError
+from pyspark_tidelog.ingest.bad_records import (
+    TOPIC,
+    BadRecords,
+    BadRecordsTable,
+    BadRecordsTopic,
+)
 from pyspark_tidelog.ingest.job import INFER, IngestJob
 from pyspark_tidelog.lake.checkpoint import Terms, load_identity
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
+from pyspark_tidelog.option_values import ensure_topic_name
 from pyspark_tidelog.partitions import LogSnapshot
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.positions import EARLIEST
-from pyspark_tidelog.source.service import resolve
+from pyspark_tidelog.source.service import resolve, snapshot_of
 from pyspark_tidelog.source.tasks import OffsetRange
+from pyspark_tidelog.source.topics import Topics
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.places import FolderPlace, Place
 from pyspark_tidelog.tables.table import Table
@@ -34,6 +41,7 @@ class Plan:
     target: Target
     layout: Layout
     terms: Terms
+    job: IngestJob
 
     @staticmethod
     def target_of(job: IngestJob) -> Target:
@@ -55,33 +63,38 @@ class Plan:
         values = _values(job, target, options, client, snapshot)
         partition_by = tuple(map(parse_partition_column, job.partition_by))
         layout = Layout(values, partition_by, has_headers=options.include_headers)
-        if job.quarantine is not None and values is None:
-            raise OptionError("a quarantine holds values that do not fit the schema: give a schema")
+        bad_records = _bad_records(job, client, snapshot)
+        if bad_records is not None and values is None:
+            raise OptionError("--bad-records is for values that do not fit a schema: give a schema")
         terms = Terms(
             sink=str(target),
             topic_ids=dict(sorted(snapshot.topic_ids.items())),
             schema=None if values is None else values.jsonValue(),
             partition_by=tuple(job.partition_by),
-            quarantine=None if values is None else str(_quarantine(job, target)),
+            bad_records=bad_records,
             include_headers=options.include_headers,
             isolation=options.isolation,
         )
-        return cls(target, layout, terms)
+        return cls(target, layout, terms, job)
 
     def table(self) -> Table:
         """Return the table for the rows."""
         return open_table(self.target, self.layout.partition_names())
 
-    def quarantine(self) -> Table | None:
-        """Return the table for records that do not fit: Parquet, which keeps every byte."""
-        if self.terms.quarantine is None:
+    def bad_records(self) -> BadRecords | None:
+        """Return where records go that do not fit; None if they stop the job."""
+        text = self.terms.bad_records
+        if text is None:
             return None
-        return open_table(Target("parquet", self.terms.quarantine))
+        if text.startswith(TOPIC):
+            return BadRecordsTopic.of(text.removeprefix(TOPIC), self.job, str(self.target))
+        return BadRecordsTable(open_table(parse_target(text)))
 
     def places(self) -> list[Place]:
         """Return the places that belong to this job, that of the rows first."""
-        tables = (self.table(), self.quarantine())
-        return [table.place for table in tables if table is not None]
+        bad = self.bad_records()
+        bad_tables = [bad.table] if isinstance(bad, BadRecordsTable) else []
+        return [table.place for table in (self.table(), *bad_tables)]
 
 
 def _values(
@@ -116,7 +129,18 @@ def _sample(
                 yield from batch.column("value").to_pylist()
 
 
-def _quarantine(job: IngestJob, target: Target) -> Path:
-    if job.quarantine is None:
-        return target.folder / "_quarantine"
-    return local_folder("the quarantine", job.quarantine)
+def _bad_records(job: IngestJob, client: ServiceClient, snapshot: LogSnapshot) -> str | None:
+    """Return the place for bad records in one form; raise OptionError if it cannot be one."""
+    text = job.bad_records
+    if text is None:
+        return None
+    if not text.startswith(TOPIC):
+        target = parse_target(text)
+        open_table(target)  # a package may be missing
+        return str(target)
+    topic = text.removeprefix(TOPIC)
+    ensure_topic_name("bad-records", topic)
+    if topic in snapshot.topic_ids:
+        raise OptionError(f"--bad-records {text}: the job reads this topic; choose another")
+    snapshot_of(client, Topics((topic,)))
+    return text

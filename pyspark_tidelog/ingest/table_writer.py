@@ -1,4 +1,4 @@
-"""Writes the micro-batches of one table, and of its quarantine."""
+"""Writes the micro-batches of one table, and its bad records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.lake.maintenance import compact_table
-from pyspark_tidelog.tables.table import Batch, Table
+from pyspark_tidelog.tables.table import Batch
 
 
 class Written(NamedTuple):
@@ -34,7 +34,7 @@ class TableWriter:
     def __init__(self, plan: Plan, job_id: str) -> None:
         self._layout = plan.layout
         self._table = plan.table()
-        self._quarantine = plan.quarantine()
+        self._bad_records = plan.bad_records()
         self._job_id = job_id
         self.name = str(plan.target)
 
@@ -46,9 +46,16 @@ class TableWriter:
         """Write a micro-batch; yield what was published, as soon as it is."""
         batch = Batch(self._job_id, batch_id, plan)
         split = self._layout.split(frame)
-        yield Written(append_once(self._table, split.rows, batch), 0)
-        if split.bad is not None and self._quarantine is not None:
-            bad = append_once(self._quarantine, split.bad, batch)
+        has_bad = split.bad is not None
+        if not self._table.has(batch):
+            staged = self._table.stage(split.rows, batch)
+            has_bad = split.bad is not None and split.bad.count() > 0
+            if split.bad is not None and has_bad and self._bad_records is None:
+                raise JobError(split.bad.sentence())
+            self._table.publish(staged)
+            yield Written(staged.rows, 0)
+        if split.bad is not None and has_bad and self._bad_records is not None:
+            bad = self._bad_records.add(split.bad.records, batch)
             yield Written(bad, bad)
 
     def compact(self) -> IngestCompaction:
@@ -61,12 +68,3 @@ class TableWriter:
             error = str(failure)
         seconds = time.monotonic() - started_s
         return IngestCompaction(self.name, done.files_before, done.files_after, seconds, error)
-
-
-def append_once(table: Table, rows: DataFrame, batch: Batch) -> int:
-    """Return the number of rows that were added; 0 if the table has the micro-batch already."""
-    if table.has(batch):
-        return 0
-    staged = table.stage(rows, batch)
-    table.publish(staged)
-    return staged.rows

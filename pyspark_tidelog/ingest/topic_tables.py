@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.ingest.bad_records import TOPIC
 from pyspark_tidelog.ingest.job import INFER, IngestJob
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.table_writer import TableWriter
@@ -20,7 +21,7 @@ from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.ranges import load_ranges
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.topics import Topics
-from pyspark_tidelog.tables.target import Target
+from pyspark_tidelog.tables.target import Target, parse_target
 
 
 class TopicTables:
@@ -68,9 +69,11 @@ class TopicTables:
         return self._writers[topic]
 
     def _job_of(self, topic: str) -> IngestJob:
-        """Return the job with a quarantine of the topic's own."""
-        folder = self._job.quarantine
-        return replace(self._job, quarantine=None if folder is None else f"{folder}/{topic}")
+        """Return the job with a table of the topic's own for bad records."""
+        place = self._job.bad_records
+        if place is None or place.startswith(TOPIC):
+            return self._job
+        return replace(self._job, bad_records=str(parse_target(place).child(topic)))
 
 
 def terms_of(job: IngestJob, target: Target, options: Options, client: ServiceClient) -> Terms:

@@ -24,7 +24,7 @@ from pyspark_tidelog.source.tasks import OffsetRange
 from pyspark_tidelog.tables.durable_files import sync_file, sync_folder
 from pyspark_tidelog.tables.places import IDENTITY_NAME, FolderPlace, Place
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Terms:
     schema: Mapping[str, Any] | None = None
     """Spark's JSON form of the columns of the values."""
     partition_by: tuple[str, ...] = ()
-    quarantine: str | None = None
-    """The folder for records that do not fit the schema."""
+    bad_records: str | None = None
+    """Where records go that do not fit the schema; None lets them stop the job."""
     include_headers: bool = False
     isolation: str = "read_uncommitted"
     topic_pattern: str | None = None
@@ -62,7 +62,7 @@ def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator
     """
     own = FolderPlace(checkpoint)
     if len({str(own), *map(str, places)}) <= len(places):
-        raise JobError("checkpoint, sink and quarantine must be folders of their own")
+        raise JobError("checkpoint, sink and bad records must be at places of their own")
     with ExitStack() as stack:
         stack.enter_context(own.claim())
         known = load_identity(own)
@@ -72,6 +72,7 @@ def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator
             known = replace(known, terms=terms)
         else:
             _require_same(checkpoint, known.terms, terms)
+            known = replace(known, terms=terms)
         for place in places:
             stack.enter_context(place.claim())
             _require_own(place, checkpoint, known)
@@ -212,7 +213,11 @@ def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
     for what, before, now in (
         ("another schema", known.schema, terms.schema),
         ("other columns to partition by", known.partition_by, terms.partition_by),
-        ("another quarantine", known.quarantine, terms.quarantine),
+        (
+            "another place for bad records",
+            known.bad_records or terms.bad_records,  # one can be added
+            terms.bad_records,
+        ),
         ("another setting of --headers", known.include_headers, terms.include_headers),
         ("another isolation level", known.isolation, terms.isolation),
     ):

@@ -20,7 +20,7 @@ _INT64: Final = 1 << 63
 
 
 def infer_schema(values: Iterable[bytes | None]) -> T.StructType:
-    """Return the schema of the JSON objects among the values; the job quarantines all others.
+    """Return the schema of the JSON objects among the values; all others are bad records.
 
     Integers are bigint, other numbers double, a field that is always null is text. Raises JobError
     if there is no object, or if a field has two types.

@@ -84,14 +84,13 @@ class Lake:
         )
 
     def _bad_rows(self, layout: Layout) -> StoredRows | None:
-        quarantine = self._identity.terms.quarantine
-        if quarantine is None:
+        kind, _, place = (self._identity.terms.bad_records or "topic:").partition(":")
+        if kind == "topic":
             return None
         before = Path(self._identity.terms.sink.partition(":")[2])
-        folder = Path(quarantine)
-        if folder.is_relative_to(before):  # the lake may have been moved
-            folder = self.target.folder / folder.relative_to(before)
-        return StoredRows(open_table(Target("parquet", str(folder))), layout.bad_rows)
+        if Path(place).is_relative_to(before):  # the lake may have been moved
+            place = str(self.target.folder / Path(place).relative_to(before))
+        return StoredRows(open_table(Target(kind, place)), layout.bad_rows)
 
     def _done(self, checkpoint: str) -> dict[TopicPartition, Extent]:
         folder = local_folder("the checkpoint", checkpoint)

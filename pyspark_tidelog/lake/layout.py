@@ -1,8 +1,9 @@
-"""The columns of a row of the lake, and which records go to the quarantine.
+"""The columns of a row of the lake, and which records do not fit them.
 
 Without a schema a row has the columns of the source. With one, the fields of the value are columns,
 and those of the record follow with an underscore before their names, so that they do not collide
-with fields. Records whose value does not fit go to the quarantine, unchanged and with the reason.
+with fields. Records whose value does not fit go elsewhere, unchanged and with the reason, or stop
+the job.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 -- as everywhere in Spark
 from pyspark.sql import types as T  # noqa: N812 -- the same
 
@@ -35,11 +36,34 @@ class PartitionColumn(NamedTuple):
     expression: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """The records of a micro-batch that do not fit the schema."""
+
+    records: DataFrame
+    seen: Observation
+    """Of the rows: what was seen beside them when they were computed."""
+
+    def count(self) -> int:
+        """Return the number of bad records; only after the rows were computed."""
+        return int(self.seen.get["bad"])
+
+    def sentence(self) -> str:
+        """Say which is the first one, and what can be done."""
+        first = self.seen.get["first"]
+        return (
+            f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']} "
+            f"does not fit the schema: {first[REASON]}; {self.count()} record(s) of this "
+            f"micro-batch do not, and nothing of it was written: run the job again with "
+            f"--bad-records and a table or topic for them, or with a new checkpoint and schema"
+        )
+
+
 class Split(NamedTuple):
     """The rows of a micro-batch, and the records that do not fit; None without a schema."""
 
     rows: DataFrame
-    bad: DataFrame | None
+    bad: Bad | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +108,7 @@ class Layout:
 
     @property
     def bad_rows(self) -> T.StructType:
-        """The columns of the quarantine."""
+        """The columns of a table of bad records."""
         record = spark_schema(include_headers=self.has_headers)
         return T.StructType([*record.fields, T.StructField(REASON, T.StringType())])
 
@@ -108,11 +132,20 @@ class Layout:
         if self.values is None:
             return Split(self._partitioned(records), None)
         fitted = records.withColumn(_FITTED, _fitting(self.values)(records["value"]))
-        is_good = F.col(f"{_FITTED}.{REASON}").isNull()
+        reason = F.col(f"{_FITTED}.{REASON}")
+        is_good = reason.isNull()
+        place = F.struct("topic", "partition", "offset", reason.alias(REASON))
+        # Counted on the way, so that records that fit are converted once.
+        seen = Observation()
+        watched = fitted
+        if not records.isStreaming:  # a stream is only checked, its micro-batches are computed
+            first = F.min(F.when(~is_good, place)).alias("first")
+            watched = fitted.observe(seen, F.count_if(~is_good).alias("bad"), first)
         names = [F.col(f"{_FITTED}.{_ROW}.`{_quoted(n)}`") for n in self.values.fieldNames()]
         about = [F.col(n).alias(self.name_of(n)) for n in records.columns if n != "value"]
         bad = fitted.where(~is_good).select(*records.columns, f"{_FITTED}.{REASON}")
-        return Split(self._partitioned(fitted.where(is_good).select(*names, *about)), bad)
+        rows = self._partitioned(watched.where(is_good).select(*names, *about))
+        return Split(rows, Bad(bad, seen))
 
     def _partitioned(self, rows: DataFrame) -> DataFrame:
         for column in self.partition_by:

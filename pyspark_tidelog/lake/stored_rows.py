@@ -15,7 +15,7 @@ from pyspark_tidelog.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of a table: a lake, or its quarantine."""
+    """The rows of a table: of rows, or of bad records."""
 
     table: Table
     schema: StructType

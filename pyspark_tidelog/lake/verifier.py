@@ -56,7 +56,7 @@ class Verdict:
     rows: int = 0
     """Rows that are the same in lake and log."""
     quarantined: int = 0
-    """Those of them that are in the quarantine."""
+    """Those of them that are in the table of bad records."""
     missing: int = 0
     repeated: int = 0
     different: int = 0
@@ -97,7 +97,7 @@ class _StoredOffsets:
         self.wanted = wanted
         self.prints = np.zeros(wanted.offsets_count, np.uint64)
         self.counts = np.zeros(wanted.offsets_count, np.uint8)
-        """How often each offset is in lake or quarantine, at most 255."""
+        """How often each offset is in either table, at most 255."""
         self.is_bad = np.zeros(wanted.offsets_count, np.bool_)
 
     def add(self, offsets: NDArray[np.int64], prints: NDArray[np.uint64], *, is_bad: bool) -> None:
@@ -115,7 +115,7 @@ class Verifier:
 
     rows: StoredRows
     bad_rows: StoredRows | None
-    """The quarantine of a lake with a schema."""
+    """The table of bad records, if there is one."""
     layout: Layout
     options: Options
     snapshot: LogSnapshot
@@ -197,8 +197,11 @@ class Verifier:
             places = offsets - start
             is_in_log[places] = True
             counts, is_bad = held.counts[places], held.is_bad[places]
-            is_same = held.prints[places] == self._expected(records, is_bad)
-            verdict.note("missing", log, offsets[counts == 0])
+            expected = self._expected(records, is_bad)
+            is_same = held.prints[places] == expected
+            # A record without a fingerprint is neither in the lake nor in a table of bad records.
+            is_elsewhere = (expected == 0) & (self.bad_rows is None)
+            verdict.note("missing", log, offsets[(counts == 0) & ~is_elsewhere])
             verdict.note("repeated", log, offsets[counts > 1])
             verdict.note("different", log, offsets[(counts == 1) & ~is_same])
             is_right = (counts == 1) & is_same
@@ -207,15 +210,16 @@ class Verifier:
         verdict.note("unknown", log, np.flatnonzero((held.counts > 0) & ~is_in_log) + start)
 
     def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Return the fingerprints that the records must have in the lake or the quarantine."""
+        """Return the fingerprints that the records must have in the one table or the other."""
         if self.layout.values is None:
             return _prints(self._as_rows(records))
-        assert self.bad_rows is not None, "a lake with a schema has a quarantine"
         fitted = JsonRows(self.layout.values).fit(records.column("value").to_pylist())
         does_fit = np.array([reason is None for reason in fitted.reasons], np.bool_)
         as_row = _prints(self._as_rows(records, fitted.rows))
+        if self.bad_rows is None:  # bad records are in a topic, or have stopped the job
+            return np.where(does_fit, as_row, np.uint64(0))
         as_bad = _prints(records.select(self._content_columns(self.bad_rows)))
-        # No fingerprint is 0, so a record that is wrongly in or out of the quarantine differs.
+        # No fingerprint is 0, so a record that is wrongly in either table differs.
         return np.where(does_fit == is_bad, np.uint64(0), np.where(is_bad, as_bad, as_row))
 
     def _as_rows(

@@ -148,7 +148,7 @@ def batch_of(path: str) -> int | None:
 
 
 def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:
-    """Whether the micro-batch is in the table; raise JobFailed if it is one of another plan."""
+    """Whether the micro-batch is in the table; raise JobError if it is one of another plan."""
     last = None if table is None else table.transaction_version(batch.job_id)
     if table is None or last is None or batch.number > last:
         return False

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.tables.parquet_files import NewFile
 from pyspark_tidelog.tables.places import Place
 from pyspark_tidelog.tables.target import Target
@@ -47,17 +47,16 @@ class Staged:
 
 
 def refuse_other_plan(batch: Batch, held: int | None) -> None:
-    """Raise JobFailed if the table has the micro-batch with another plan.
+    """Raise JobError if the table has the micro-batch with another plan.
 
     Two copies of one checkpoint make different plans for the same micro-batch. A job that
     continued after the other copy's micro-batch would skip or repeat records.
     """
     if held not in (None, batch.plan):
-        raise JobFailed(
+        raise JobError(
             f"the table holds micro-batch {batch.number} with other offsets than this checkpoint: "
             f"a second job uses a copy of the checkpoint; stop one of them, and continue with the "
-            f"checkpoint of the other",
-            is_permanent=True,
+            f"checkpoint of the other"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestCompaction, IngestEvent, IngestJob
 from pyspark_tidelog.lake.lake import Lake
@@ -108,7 +110,7 @@ def test_records_as_they_are(spark: SparkSession, make_place: MakePlace, kind: s
 @pytest.mark.parametrize(
     "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
 )
-def test_values_in_columns_and_what_does_not_fit_in_quarantine(
+def test_values_in_columns_and_what_does_not_fit_apart(
     spark: SparkSession, make_place: MakePlace, kind: str
 ) -> None:
     """Types, nulls and odd folder names come back; bad records are kept whole with the reason."""
@@ -117,10 +119,15 @@ def test_values_in_columns_and_what_does_not_fit_in_quarantine(
     place.append(*(SentRecord(START_MS, b"k", value) for value in POISON))
     place.append(SentRecord(START_MS, b"k", None), partition=1)
     partition_by = ("carrier", "hour=hour(_timestamp)")
-    report = run(place.job(schema=SCHEMA, partition_by=partition_by), spark=spark)
+    job = place.job(
+        schema=SCHEMA,
+        partition_by=partition_by,
+        bad_records=f"parquet:{place.folder / '_bad'}",
+    )
+    report = run(job, spark=spark)
     assert (report.rows, report.quarantined) == (66, 5)
     assert place.verdict() == Verdict(rows=66, quarantined=5)
-    files = sorted((place.folder / "_quarantine").rglob("batch_id=*/*.parquet"))
+    files = sorted((place.folder / "_bad").rglob("batch_id=*/*.parquet"))
     bad = [row for file in files for row in pq.read_table(file).to_pylist()]
     assert sorted((row["offset"], row["value"]) for row in bad) == [*enumerate(POISON, 60)]
     reasons = {row["offset"]: row["reason"] for row in bad}
@@ -147,3 +154,34 @@ def test_a_job_merges_its_small_files_itself(
     assert place.verdict() == Verdict(rows=100)
     assert len([*open_table(parse_target(job.to)).files()]) == 1
     assert run(job, spark=spark).rows == 0
+
+
+def test_a_bad_record_stops_the_job_until_it_is_told_where_to_put_it(
+    spark: SparkSession, make_place: MakePlace, tidelog: ServiceProcess, topic: str
+) -> None:
+    """Nothing of its micro-batch is published; then all of it is, and the record is in a topic."""
+    place = make_place("parquet")
+    place.append(*map(flight, range(5)), SentRecord(START_MS, b"k", b"poison"), flight(6))
+    job = place.job(schema="id BIGINT", max_offsets_per_trigger=100)
+    with pytest.raises(
+        JobFailed, match="partition 0, offset 5 does not fit the schema: "
+    ) as failed:
+        run(job, spark=spark)
+    assert failed.value.is_permanent
+    assert "1 record(s) of this micro-batch do not" in str(failed.value)
+    assert [*place.folder.glob("batches=*")] == []
+    dead = f"{topic}-dead"[-200:]
+    tidelog.put_topic(dead)
+    told = replace(job, bad_records=f"topic:{dead}")
+    for _ in range(2):
+        report = run(told, spark=spark)
+    assert (report.rows, report.batches) == (0, 0)
+    assert place.verdict().is_same
+    options = {"url": tidelog.url, "subscribe": dead, "includeHeaders": "true"}
+    options |= {"isolation.level": "read_committed"}
+    (row,) = spark.read.format("tidelog").options(**options).load().collect()
+    headers = {header["key"]: bytes(header["value"] or b"") for header in row["headers"]}
+    assert (row["key"], row["value"]) == (b"k", b"poison")
+    assert headers["__connect.errors.offset"] == b"5"
+    assert headers["__connect.errors.topic"] == topic.encode()
+    assert b"JSON" in headers["__connect.errors.exception.message"]

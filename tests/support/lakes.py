@@ -45,7 +45,7 @@ class HandMadeLake:
             topic_ids or {"t": "first"},
             None if values is None else values.jsonValue(),
             tuple(partition_by),
-            None if values is None else str(self.folder / "_quarantine"),
+            None if values is None else f"parquet:{self.folder / '_quarantine'}",
         )
         folders = [self.folder, *([self.folder / "_quarantine"] if values else [])]
         with claimed(self.checkpoint, [*map(FolderPlace, folders)], terms) as identity:

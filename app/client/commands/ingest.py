@@ -59,11 +59,11 @@ PartitionByOption: TypeAlias = Annotated[
         rich_help_panel=_ROWS,
     ),
 ]
-QuarantineOption: TypeAlias = Annotated[
+BadRecordsOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--quarantine",
-        help="Folder for records that do not fit the schema. Default: _quarantine in the lake.",
+        "--bad-records",
+        help="Table or topic:NAME for records that do not fit the schema. Default: stop there.",
         rich_help_panel=_ROWS,
     ),
 ]
@@ -140,7 +140,7 @@ def ingest(
     follow: FollowOption = False,
     schema: SchemaOption = None,
     partition_by: PartitionByOption = None,
-    quarantine: QuarantineOption = None,
+    bad_records: BadRecordsOption = None,
     headers: HeadersOption = False,
     start: FromOption = "earliest",
     batch_records: BatchRecordsOption = 1_000_000,
@@ -181,7 +181,7 @@ def ingest(
         follow=follow,
         schema=schema,
         partition_by=tuple(partition_by or ()),
-        quarantine=quarantine,
+        bad_records=bad_records,
         include_headers=headers,
         starting_offsets=start,
         max_offsets_per_trigger=batch_records,

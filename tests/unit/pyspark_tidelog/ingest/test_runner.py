@@ -81,13 +81,13 @@ def test_nothing_is_made_for_a_schema_that_cannot_be_inferred(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_quarantine_without_a_schema_is_a_misunderstanding(
+def test_bad_records_without_a_schema_is_a_misunderstanding(
     tmp_path: Path, service: LogService
 ) -> None:
     """Nothing would ever go there."""
     service.make("t")
-    with pytest.raises(OptionError, match="a quarantine holds values that do not fit"):
-        run(replace(job(tmp_path, service.url), quarantine="bad"))
+    with pytest.raises(OptionError, match="--bad-records is for values that do not fit"):
+        run(replace(job(tmp_path, service.url), bad_records="parquet:bad"))
 
 
 def test_what_was_inferred_once_stays(tmp_path: Path, service: LogService) -> None:

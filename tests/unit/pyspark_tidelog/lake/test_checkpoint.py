@@ -27,7 +27,6 @@ OTHER_TERMS: dict[str, dict[str, Any]] = {
     "a topic made again": {"topic_ids": {"t": "new"}},
     "another schema": {"schema": {"type": "struct", "fields": []}},
     "other partitions": {"partition_by": ("topic",)},
-    "another quarantine": {"quarantine": "elsewhere"},
     "headers": {"include_headers": True},
     "another isolation": {"isolation": "read_committed"},
 }
@@ -49,7 +48,11 @@ class Place:
     ) -> Identity:
         folder = sink or self.sink
         given = {"sink": f"parquet:{folder}", "topic_ids": IDS} | (terms or {})
-        places = [FolderPlace(Path(each)) for each in (folder, given.get("quarantine")) if each]
+        places = [
+            FolderPlace(Path(each))
+            for each in (folder, given.get("bad_records", "").partition(":")[2])
+            if each
+        ]
         with claimed(checkpoint or self.checkpoint, places, Terms(**given)) as identity:
             return identity
 
@@ -91,7 +94,6 @@ def test_a_first_run_that_died_between_both_marks_is_taken_up(place: Place) -> N
         ("a mark of the future", "was written by another version of tidelog"),
         ("another schema", "belongs to a job with another schema: use the options of its first"),
         ("other partitions", "belongs to a job with other columns to partition by"),
-        ("another quarantine", "belongs to a job with another quarantine"),
         ("headers", "belongs to a job with another setting of --headers"),
         ("another isolation", "belongs to a job with another isolation level"),
     ],
@@ -133,14 +135,25 @@ def test_until_something_is_planned_rows_may_be_made_otherwise(place: Place) -> 
         place.claim()
 
 
-def test_a_quarantine_belongs_to_one_job_as_well(place: Place, tmp_path: Path) -> None:
+def test_a_table_of_bad_records_belongs_to_one_job_as_well(place: Place, tmp_path: Path) -> None:
     """Its folders carry the numbers of micro-batches, too, and another job's would be taken."""
-    terms = {"quarantine": str(tmp_path / "bad")}
+    terms = {"bad_records": f"parquet:{tmp_path}/bad"}
     place.claim(terms=terms)
     assert (tmp_path / "bad" / IDENTITY_NAME).exists()
     other = tmp_path / "other"
     with pytest.raises(JobError, match=r"bad belongs to another checkpoint than .*other"):
         place.claim(sink=tmp_path / "x", checkpoint=other, terms=terms)
+
+
+def test_a_place_for_bad_records_can_be_added_and_not_changed(place: Place, tmp_path: Path) -> None:
+    """A job that such a record has stopped goes on with one; those before stay where they are."""
+    first = place.claim()
+    (place.checkpoint / "offsets").mkdir()
+    added = place.claim(terms={"bad_records": f"parquet:{tmp_path}/bad"})
+    assert (added.job_id, added.terms.bad_records) == (first.job_id, f"parquet:{tmp_path}/bad")
+    for terms in ({}, {"bad_records": f"parquet:{tmp_path}/other"}):
+        with pytest.raises(JobError, match="a job with another place for bad records"):
+            place.claim(terms=terms)
 
 
 @pytest.mark.parametrize("busy", ["checkpoint", "lake"])
@@ -157,7 +170,7 @@ def test_two_do_not_work_on_a_folder_at_a_time(place: Place, busy: str) -> None:
 
 def test_one_folder_is_not_two(place: Place) -> None:
     """Spark's notes do not belong into a table."""
-    with pytest.raises(JobError, match="must be folders of their own"):
+    with pytest.raises(JobError, match="must be at places of their own"):
         place.claim(checkpoint=place.sink)
 
 
