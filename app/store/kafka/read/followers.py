@@ -63,6 +63,8 @@ class Followers:
         self._has_readers = has_readers
         self._brokers: dict[int, _Broker] = {}
         self._followed: set[LogReader] = set()
+        self._fetched: set[LogReader] = set()
+        """Those of the fetches that wait at brokers."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, log: LogReader) -> None:
@@ -73,7 +75,7 @@ class Followers:
 
     def moved(self, log: LogReader) -> None:
         """Learn that a response has moved the offsets of a log."""
-        if log not in self._followed:  # otherwise its fetch returns now, with the records
+        if log not in self._fetched:  # otherwise the fetch returns now, with the records
             self._wake(log.identity)
 
     def close(self) -> None:
@@ -132,12 +134,14 @@ class Followers:
         if broker.waiting and broker.free_lanes:
             logs = tuple(broker.waiting)
             broker.waiting.clear()
-            self._begin(self._fetch(node, broker, logs))
+            self._begin(self._fetch(node, broker, broker.free_lanes.pop(), logs))
 
-    async def _fetch(self, node: int, broker: _Broker, logs: Sequence[LogReader]) -> None:
-        lane = broker.free_lanes.pop()
+    async def _fetch(
+        self, node: int, broker: _Broker, lane: int, logs: Sequence[LogReader]
+    ) -> None:
         positions = {log: log.end_position(FOLLOW_BYTES) for log in logs}
         before = {log: log.marks.watermarks for log in logs}
+        self._fetched.update(logs)
         try:
             answers = await self._ask(node, lane, positions.values())
         except _FAILURES:
@@ -145,7 +149,9 @@ class Followers:
         finally:
             broker.free_lanes.append(lane)
             asyncio.get_running_loop().call_soon(self._fetch_next, node, broker)
+        # What the answers move is woken for here, once.
         failed = [log for log in logs if not _take(log, positions[log], answers.get(log.key))]
+        self._fetched.difference_update(logs)
         for log in logs:
             if log.has_news or log.marks.watermarks is not before[log]:
                 self._wake(log.identity)

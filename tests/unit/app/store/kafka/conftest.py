@@ -1,0 +1,80 @@
+"""A cluster in memory, and the logs of a service in front of it."""
+
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.operations.read.wait import Tail
+from app.settings import Settings
+from app.store.kafka import cluster as cluster_module
+from app.store.kafka import log as log_module
+from app.store.kafka.cluster import Cluster
+from app.store.kafka.log import KafkaLog
+from app.store.kafka.logs import Logs
+from app.store.kafka.metadata import Metadata
+from app.store.kafka.metrics import KafkaMetrics
+from app.store.kafka.read import followers as followers_module
+from engine.types import TopicPartition
+from tests.support.fake_kafka import FakeKafka, fake_kafka
+
+
+@dataclass
+class Client:
+    """The logs of a service, and what it learned of them."""
+
+    fake: FakeKafka
+    cluster: Cluster
+    logs: Logs
+    tail: Tail
+    metrics: KafkaMetrics
+    replaced: list[TopicPartition] = field(default_factory=list)
+    moved: list[Hashable] = field(default_factory=list)
+
+    async def log(self, topic: str = "events", number: int = 0) -> KafkaLog:
+        """A log of a topic that the cluster has by now."""
+        await self.cluster.refresh()
+        topic_id = self.cluster.metadata.topics[topic].topic_id
+        return self.logs.log(TopicPartition(topic, number), topic_id)
+
+
+async def _ignore(_: Metadata) -> None:
+    """Have nothing to do with new metadata."""
+
+
+@pytest.fixture
+async def fake(anyio_backend: str) -> AsyncIterator[FakeKafka]:
+    """Two nodes, of which the first leads every log."""
+    async with fake_kafka(nodes=2) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def client(fake: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    """A service that repeats at once what is to be repeated."""
+    for module in (cluster_module, followers_module, log_module):
+        monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(cluster_module, "RECONNECT_SECONDS", 0.0)
+    settings = Settings(kafka=fake.addresses, kafka_request_timeout_ms=5_000)
+    metrics, tail = KafkaMetrics(), Tail()
+    cluster = Cluster(settings, _ignore)
+    replaced: list[TopicPartition] = []
+    moved: list[Hashable] = []
+
+    def wake(log: Hashable) -> None:
+        moved.append(log)
+        tail.wake(log)
+
+    logs = Logs(
+        settings,
+        cluster,
+        metrics,
+        wake=wake,
+        has_readers=tail.has_readers,
+        on_replaced=replaced.append,
+    )
+    tail.on_waiting = logs.follow
+    await cluster.open()
+    yield Client(fake, cluster, logs, tail, metrics, replaced, moved)
+    logs.close()
+    await cluster.close()
