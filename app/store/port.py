@@ -242,10 +242,13 @@ class Partition(ABC):
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         end_offset: int | None = None,
         minimum_one_batch: bool = True,
+        waits: bool = False,
     ) -> Fetched | None:
         """Return what `read` would, without waiting; None if that is not possible.
 
-        Only a side whose log is in this process can; any other returns None.
+        A side whose log is elsewhere can only return what it was sent for readers that wait there.
+        With `waits` the reader would wait at the log's end: that nothing is there may be as of the
+        last answer, if the next one is on its way.
         """
 
     @abstractmethod

@@ -124,14 +124,19 @@ def fetch_now(
     *,
     max_bytes: int,
     minimum_one_batch: bool = True,
+    waits: bool = False,
 ) -> tuple[int, Fetched] | None:
-    """Do what `fetch` does without waiting; None if that is not possible."""
+    """Do what `fetch` does without waiting; None if that is not possible.
+
+    `waits` as in `Partition.read_now`.
+    """
     read = partial(
         partition.read_now,
         max_bytes=max_bytes,
         isolation=call.isolation,
         end_offset=call.end_offset,
         minimum_one_batch=minimum_one_batch,
+        waits=waits,
     )
     try:
         fetched = read(start)

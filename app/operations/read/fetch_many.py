@@ -230,7 +230,12 @@ class Fetch:
         assert part.partition is not None, "a part without a partition has failed"
         partition, call, start = part.partition, part.call, part.start
         part.start, part.fetched = fetch_now(
-            partition, call, start, max_bytes=max_bytes, minimum_one_batch=minimum_one_batch
+            partition,
+            call,
+            start,
+            max_bytes=max_bytes,
+            minimum_one_batch=minimum_one_batch,
+            waits=self._wanted.max_wait_ms > 0,
         ) or await fetch(
             partition,
             call,

@@ -323,7 +323,8 @@ def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: in
     key = (partition.identity, partition.watermarks.bound(call.isolation).offset, start, call)
     found = service.reads.get(key)
     if found is None:
-        read = fetch_now(partition, call, start, max_bytes=max_bytes)
+        waits = call.max_wait_ms > 0
+        read = fetch_now(partition, call, start, max_bytes=max_bytes, waits=waits)
         if read is None:
             return None
         found = Found(*read, {}, {})

@@ -50,7 +50,7 @@ def page_now(service: Service, partition: Partition, key: PageKey) -> Page | Non
     if shared.is_making(key):
         return None
     max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
-    found = fetch_now(partition, call, offset, max_bytes=max_bytes)
+    found = fetch_now(partition, call, offset, max_bytes=max_bytes, waits=True)
     if found is not None and len(found[1].data) <= settings.inline_read_bytes:
         with suppress(WouldBlock):
             page = _rendered(service, partition, call, *found, budget=None)

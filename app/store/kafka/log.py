@@ -84,9 +84,9 @@ class KafkaLog:
         """Return whole batches; raises as `Partition.read`."""
         return await self.reader.read(wanted)
 
-    def read_now(self, wanted: Wanted) -> Fetched | None:
-        """Return what `read` would, if a shared fetch has brought it in this turn of the loop."""
-        return self.reader.read_now(wanted)
+    def read_now(self, wanted: Wanted, *, waits: bool = False) -> Fetched | None:
+        """Return what `read` would, if a shared fetch has brought it; as `Partition.read_now`."""
+        return self.reader.read_now(wanted, waits=waits)
 
     # -- look-ups ----------------------------------------------------------------------------
 

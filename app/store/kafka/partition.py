@@ -84,11 +84,11 @@ class KafkaPartition(RemotePartition):
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         end_offset: int | None = None,
         minimum_one_batch: bool = True,
+        waits: bool = False,
     ) -> Fetched | None:
         """Return what a shared fetch has brought in this turn of the loop."""
-        return self.log.read_now(
-            Wanted(offset, max_bytes, isolation, end_offset, minimum_one_batch)
-        )
+        wanted = Wanted(offset, max_bytes, isolation, end_offset, minimum_one_batch)
+        return self.log.read_now(wanted, waits=waits)
 
     async def offset_for_time(
         self,

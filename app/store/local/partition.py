@@ -109,6 +109,7 @@ class LocalPartition(Partition):
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         end_offset: int | None = None,
         minimum_one_batch: bool = True,
+        waits: bool = False,  # noqa: ARG002  # what is in memory is current
     ) -> Fetched | None:
         """Read what is in memory, on this thread."""
         return self.log.reader.read(

@@ -63,8 +63,6 @@ class Followers:
         self._has_readers = has_readers
         self._brokers: dict[int, _Broker] = {}
         self._followed: set[LogReader] = set()
-        self._fetched: set[LogReader] = set()
-        """Those of the fetches that wait at brokers."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, log: LogReader) -> None:
@@ -75,7 +73,7 @@ class Followers:
 
     def moved(self, log: LogReader) -> None:
         """Learn that a response has moved the offsets of a log."""
-        if log not in self._fetched:  # otherwise the fetch returns now, with the records
+        if not log.is_fetched:  # otherwise the fetch returns now, with the records
             self._wake(log.identity)
 
     def close(self) -> None:
@@ -141,7 +139,8 @@ class Followers:
     ) -> None:
         positions = {log: log.end_position(FOLLOW_BYTES) for log in logs}
         before = {log: log.marks.watermarks for log in logs}
-        self._fetched.update(logs)
+        for log in logs:
+            log.is_fetched = True
         try:
             answers = await self._ask(node, lane, positions.values())
         except _FAILURES:
@@ -151,8 +150,8 @@ class Followers:
             asyncio.get_running_loop().call_soon(self._fetch_next, node, broker)
         # What the answers move is woken for here, once.
         failed = [log for log in logs if not _take(log, positions[log], answers.get(log.key))]
-        self._fetched.difference_update(logs)
         for log in logs:
+            log.is_fetched = False
             if log.has_news or log.marks.watermarks is not before[log]:
                 self._wake(log.identity)
         await asyncio.sleep(0)  # readers that were woken read now

@@ -63,6 +63,8 @@ class LogReader:
         self._running: dict[Wanted, asyncio.Task[Fetched]] = {}
         """The reads of this turn of the loop."""
         self._news: _News | None = None
+        self.is_fetched = False
+        """Whether a shared fetch waits for records at the end."""
 
     # -- where the log is --------------------------------------------------------------------
 
@@ -200,11 +202,15 @@ class LogReader:
         """End the turn of `bring`."""
         self._news = None
 
-    def read_now(self, wanted: Wanted) -> Fetched | None:
-        """Return what `read` would, if a shared fetch has just brought it."""
-        news = self._news
-        if news is None or news.offset != wanted.offset or not wanted.has_data:
+    def read_now(self, wanted: Wanted, *, waits: bool) -> Fetched | None:
+        """Return what `read` would, if a shared fetch has just brought it, or waits for it."""
+        if not wanted.has_data:
             return None
+        news = self._news
+        if news is None or news.offset != wanted.offset:
+            bound = self.marks.watermarks.bound(wanted.isolation).offset
+            is_awaited = waits and self.is_fetched and wanted.offset == bound
+            return self._nothing(wanted) if is_awaited else None
         page = Page(wanted)
         page.take(news.records, news.marks)
         if page.ended_by is None:

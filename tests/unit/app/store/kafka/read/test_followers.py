@@ -222,6 +222,23 @@ async def test_committed_readers_ask_where_transactions_are(client: Client) -> N
         await readers.reach(4)
 
 
+async def test_a_reader_that_joins_asks_nothing(client: Client) -> None:
+    """It stands where a fetch waits already; one that wants an answer now is not served so."""
+    log = await followed(client)
+    at_end = Wanted(0, WHOLE, FetchIsolation.HIGH_WATERMARK, None, minimum_one_batch=True)
+    assert log.read_now(at_end, waits=True) is None
+    async with reading(client, log) as readers:
+        await eventually(lambda: client.fake.waiting_fetches == 1)
+        assert log.read_now(at_end) is None
+        assert log.read_now(at_end._replace(offset=1), waits=True) is None
+        joined = log.read_now(at_end, waits=True)
+        assert joined is not None
+        assert (joined.next_offset, joined.watermarks) == (0, log.marks.watermarks)
+        client.fake.append(client.fake.topics["events"][1][0], BATCH)
+        await readers.reach(2)
+        assert readers.on_demand == 0
+
+
 async def test_moves_that_no_fetch_follows_wake_too(client: Client) -> None:
     """An append through this service shows the log's end; a follower brings it with the records."""
     log = await followed(client)
