@@ -1,4 +1,5 @@
 import { render } from "preact";
+import { startBackend } from "./api/backend";
 import { startRights } from "./api/rights";
 import "./style/base.css";
 import "./style/shell.css";
@@ -18,6 +19,7 @@ if (root) {
   listenToKeys();
   followLinks(root);
   startRights();
+  startBackend();
   startHistory();
   render(<Shell />, root);
 }

@@ -53,6 +53,7 @@ export const history = signal<History>(NOTHING);
 /** 403 without the scope `metrics`: pages then show what they can without charts. */
 export const isForbidden = signal(false);
 
+const isProduce = (labels: Record<string, string>): boolean => labels["api"] === "produce";
 const isAppend = (labels: Record<string, string>): boolean => APPENDS.has(labels["operation"] ?? "");
 
 /** Return what happened between two scrapes; undefined if the service was restarted between them. */
@@ -73,7 +74,7 @@ export function pointBetween(before: Scrape, after: Scrape): Point | undefined {
     bytesOut: Math.max(0, grown("tidelog_bytes_out_total")) / seconds,
     p50: within("tidelog_request_seconds", 0.5, isAppend),
     p99: within("tidelog_request_seconds", 0.99, isAppend),
-    commit: within("tidelog_log_flush_seconds", 0.99),
+    commit: within("tidelog_log_flush_seconds", 0.99) ?? within("tidelog_kafka_request_seconds", 0.99, isProduce),
     readers: total(after.metrics, "tidelog_waiting_readers") + total(after.metrics, "tidelog_tail_clients"),
   };
 }

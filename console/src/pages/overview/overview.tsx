@@ -1,5 +1,6 @@
 /** The first page: what is unhealthy, how fast records come in, and what there is. */
 import type { JSX } from "preact";
+import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
 import { parseJson } from "../../api/json";
 import { may } from "../../api/rights";
@@ -24,7 +25,7 @@ async function readiness(signal: AbortSignal): Promise<Readiness> {
 export function Overview(): JSX.Element {
   const ready = useLoad("readiness", readiness, 5000);
   const topics = useLoad("topics", (signal) => get("/v1/topics", { query: { page_size: 1000 }, signal }), 5000);
-  const disks = useLoad("directories", async (signal) => (may("admin", "*") ? get("/v1/directories", { signal }) : undefined), 15_000);
+  const disks = useLoad(`directories ${isKafka.value}`, async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined), 15_000);
   const { points, last } = history.value;
   const latest = points.at(-1);
   const list = topics.data?.topics ?? [];
@@ -43,9 +44,11 @@ export function Overview(): JSX.Element {
         {last && (
           <>
             <Figure name="Partitions">{count(list.reduce((sum, one) => sum + one.partitions, 0))}</Figure>
-            <Figure name="On disk">
-              <Bytes of={total(last.metrics, "tidelog_topic_size_bytes")} />
-            </Figure>
+            {!isKafka.value && (
+              <Figure name="On disk">
+                <Bytes of={total(last.metrics, "tidelog_topic_size_bytes")} />
+              </Figure>
+            )}
             <Figure name="Readers" note="long polls and tails">
               {latest ? count(latest.readers) : "–"}
             </Figure>
@@ -83,7 +86,7 @@ function Charts({ points }: { points: Point[] }): JSX.Element {
       <Chart title="Appends a second" seconds={seconds} format={rate} least={10} lines={[line("records", (one) => one.records), line("requests", (one) => one.appends)]} />
       <Chart title="Bytes a second" seconds={seconds} format={bytes} least={1024} steps={BINARY_STEPS} lines={[line("in", (one) => one.bytesIn), line("out", (one) => one.bytesOut)]} />
       <Chart title="Append latency" seconds={seconds} format={latency} least={0.001} lines={[line("p99", (one) => one.p99), line("p50", (one) => one.p50)]} />
-      <Chart title="Commit (fsync), p99" seconds={seconds} format={latency} least={0.001} lines={[line("commit", (one) => one.commit)]} />
+      <Chart title={isKafka.value ? "Broker's answer, p99" : "Commit (fsync), p99"} seconds={seconds} format={latency} least={0.001} lines={[line("commit", (one) => one.commit)]} />
     </div>
   );
 }

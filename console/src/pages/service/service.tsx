@@ -1,5 +1,6 @@
 /** The service itself: what it is, who asks, where its data lies, who may do what, and how it is set up. */
 import type { ComponentType, JSX } from "preact";
+import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
 import { bytes, count, percent } from "../../ui/format";
@@ -26,7 +27,7 @@ const TABS: Tab[] = [
 
 export function Service(): JSX.Element {
   const about = useLoad("service", async (signal) => ({ info: await get("/v1", { signal }), caller: await get("/v1/caller", { signal }) }));
-  const tabs = TABS.filter((tab) => !tab.isForAdmins || may("admin"));
+  const tabs = TABS.filter((tab) => (!tab.isForAdmins || may("admin")) && !(tab.view === Directories && isKafka.value));
   const tab = tabs.find((one) => one.part === route.value.parts[1]) ?? tabs[0];
   const View = tab?.view;
   return (
@@ -43,7 +44,7 @@ export function Service(): JSX.Element {
           </a>
         ))}
       </nav>
-      {View && <View />}
+      {View && isKafka.value !== undefined && <View />}
     </>
   );
 }
@@ -55,7 +56,7 @@ function About({ info, caller }: { info: Schemas["ServiceInfo"]; caller: Schemas
       <Figure name="Version" note={info.name}>
         {info.version}
       </Figure>
-      <Figure name="Backend" note="the log is in this process, on its own disks">
+      <Figure name="Backend" note={info.backend === "kafka" ? "a Kafka cluster stores the logs" : "the log is in this process, on its own disks"}>
         {info.backend}
       </Figure>
       <Figure name="You are" note={isOpen ? "the service asks for no credentials" : caller.scopes.join(", ")}>

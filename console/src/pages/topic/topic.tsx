@@ -1,5 +1,6 @@
 /** One topic: its tabs, and what is in them. */
 import type { ComponentType, JSX } from "preact";
+import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
@@ -38,7 +39,8 @@ const show = (tab: HTMLElement | null): void => tab?.scrollIntoView({ block: "ne
 export function Topic(): JSX.Element {
   const [, name = "", part = "messages"] = route.value.parts;
   const loaded = useLoad(name, (signal) => get("/v1/topics/{topic}", { path: { topic: name }, signal }));
-  const tab = TABS.find((one) => one.part === part) ?? TABS[0];
+  const tabs = TABS.filter((one) => !(one.view === Log && isKafka.value));
+  const tab = tabs.find((one) => one.part === part) ?? tabs[0];
   const View = tab?.view as ComponentType<TabProps>;
   return (
     <>
@@ -52,14 +54,14 @@ export function Topic(): JSX.Element {
         </h1>
       </div>
       <nav class="tabs" aria-label="Topic">
-        {TABS.map((one) => (
+        {tabs.map((one) => (
           <a key={one.part} ref={one === tab ? show : null} href={href(["topics", name, one.part])} aria-current={one === tab ? "page" : undefined}>
             {one.name}
           </a>
         ))}
       </nav>
       <Failure problem={loaded.error?.code === "unreachable" ? undefined : loaded.error} onRetry={loaded.again} />
-      {loaded.data && <View key={part} topic={loaded.data} again={loaded.again} />}
+      {loaded.data && isKafka.value !== undefined && <View key={part} topic={loaded.data} again={loaded.again} />}
     </>
   );
 }
