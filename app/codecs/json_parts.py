@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Final, TypeVar
 
 import msgspec
@@ -167,6 +168,8 @@ def decoded_lines(decoder: msgspec.json.Decoder[T], body: Body, *, at_most: int)
 
 def count_of_lines(body: Body) -> int:
     """Return how many lines a text has."""
+    if 0 < len(body) <= PIECE_BYTES:
+        return len(BytesIO(body).readlines())  # `count` looks at one byte after the other
     return body.count(b"\n") + (not body.endswith(b"\n"))
 
 

@@ -8,6 +8,7 @@ fault.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final, cast
 
 import msgspec
@@ -25,6 +26,12 @@ Timestamp = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 _NULL: Final = b"null"
 
 
+class ValueIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A usual record with nothing else."""
+
+    value: Raw
+
+
 class PlainIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A usual record, with its fields in the order in which most clients write them."""
 
@@ -33,26 +40,39 @@ class PlainIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False
     timestamp: Timestamp | None = None
 
 
+class _ValuesIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[ValueIn]
+
+
 class _PlainsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[PlainIn]
 
 
+_VALUES: Final = msgspec.json.Decoder(_ValuesIn)
 _BODY: Final = msgspec.json.Decoder(_PlainsIn)
 _LINES: Final = msgspec.json.Decoder(PlainIn)
 
 
-def decode_plain(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[PlainIn]:
+def decode_plain(
+    body: Body, *, is_ndjson: bool, max_records: int
+) -> Sequence[PlainIn] | Sequence[ValueIn]:
     """Return the records of a body, which may be too many; none unless all are usual."""
     try:
         if is_ndjson:
             return decoded_lines(_LINES, body, at_most=max_records)
+        with suppress(msgspec.ValidationError):  # mostly in the first record
+            return _VALUES.decode(body).records
         return _BODY.decode(body).records
     except (msgspec.DecodeError, RecursionError):
         return ()
 
 
 def plain_columns(
-    records: Sequence[PlainIn], bounds: TimestampBounds, *, now_ms: int, config: LogConfig
+    records: Sequence[PlainIn] | Sequence[ValueIn],
+    bounds: TimestampBounds,
+    *,
+    now_ms: int,
+    config: LogConfig,
 ) -> RecordColumns | None:
     """Return records ready for a batch; None if there is none, or one needs a closer look."""
     if not records:
@@ -60,10 +80,14 @@ def plain_columns(
     values = [record.value for record in records]
     if len(_NULL) in set(map(len, values)) and _NULL in map(bytes, values):
         return None
-    keys = _encoded([record.key for record in records])
+    keys: Sequence[bytes | None] = [None] * len(values)
+    times: Sequence[int] | None = [now_ms] * len(values)
+    if isinstance(records[0], PlainIn):
+        plain = cast("Sequence[PlainIn]", records)
+        keys = _encoded([record.key for record in plain])
+        times = _within([record.timestamp for record in plain], bounds, now_ms)
     if config.is_compacted and None in keys:
         return None
-    times = _within([record.timestamp for record in records], bounds, now_ms)
     if times is None:
         return None
     return RecordColumns(times, keys, cast("list[memoryview]", values))  # a raw value is a buffer

@@ -95,9 +95,11 @@ def build_keyless(
         lengths = list(map(len, values))  # type: ignore[arg-type]  # a null is a TypeError
     except TypeError:
         return None
-    if max(lengths) > MAX_VALUE_BYTES:
+    distinct = set(lengths)
+    if max(distinct) > MAX_VALUE_BYTES:
         return None
-    batch = bytearray().join(_pieces(cast("Sequence[Buffer]", values), lengths))
+    pieces = _pieces(cast("Sequence[Buffer]", values), lengths, is_uniform=len(distinct) == 1)
+    batch = bytearray().join(pieces)
     batch[:HEADER_BYTES] = pack_header(
         BatchHeader(
             base_offset=0,
@@ -119,11 +121,11 @@ def build_keyless(
     return batch
 
 
-def _pieces(values: Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
+def _pieces(values: Sequence[Buffer], lengths: list[int], *, is_uniform: bool) -> list[Buffer]:
     """Return what a batch is joined from, with room for its header."""
     count = len(values)
     few, many = lengths[:_ONE_BYTE_DELTAS], lengths[_ONE_BYTE_DELTAS:]
-    if lengths.count(lengths[0]) == count:  # nothing to look up
+    if is_uniform:
         length = lengths[0]
         before = [_BEFORE[0][length]] * len(few) + [_BEFORE[1][length]] * len(many)
         after = [_AFTER[length]] * count

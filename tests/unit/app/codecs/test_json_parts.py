@@ -1,8 +1,10 @@
 """Parts of JSON bodies: each with its bytes, and never more than a request may have."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.codecs.json_parts import elements_of, json_lines, text_lines
+from app.codecs.json_parts import count_of_lines, elements_of, json_lines, text_lines
 from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
 
@@ -40,6 +42,12 @@ def test_lines_are_counted_before_they_are_made() -> None:
             lines(b"\n" * 11, max_records=10)
     assert json_lines(b"\n" * 10, max_records=10) == []
     assert text_lines(b"\n" * 10, max_records=10) == [b""] * 10
+
+
+@given(st.binary(max_size=20).map(lambda body: bytes(b"\n\r a"[byte % 4] for byte in body)))
+def test_lines_end_with_a_line_feed_and_nothing_else(body: bytes) -> None:
+    """The last one may have none, and an empty text is one line."""
+    assert count_of_lines(body) == body.count(b"\n") + (not body.endswith(b"\n"))
 
 
 def test_a_large_body_has_the_same_lines() -> None:

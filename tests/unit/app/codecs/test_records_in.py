@@ -71,6 +71,30 @@ def test_records_of_usual_form_come_in_columns(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "more",
     [
+        {"value": 2},
+        {"key": "k", "value": 2},
+        {"value": 2, "timestamp": 5},
+        {"value": None},
+        {"value": 2, "other": 2},
+        {},
+    ],
+    ids=["value", "key", "time", "tombstone", "unknown", "absent"],
+)
+def test_values_alone_are_what_they_are_one_by_one(more: dict[str, Any]) -> None:
+    """Records without a key are decoded by a way of their own, until one has more."""
+    records = [*({"value": {"n": number}} for number in range(200)), more]
+    document = json.dumps({"records": records}).encode()
+    made = outcome(document, is_ndjson=False)
+    assert made == one_by_one(document, is_ndjson=False)
+    compacted = LogConfig(cleanup_policy=("compact",))
+    refused = outcome(document, compacted, is_ndjson=False)
+    assert refused == one_by_one(document, compacted, is_ndjson=False)
+    assert not isinstance(refused, bytearray)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
         {"key": "k", "value": None},
         {"key": 7, "value": 1},
         {"key": "aGk=", "key_encoding": "base64", "value": 1},
