@@ -1,19 +1,23 @@
 """The sides of the store's port: what implements it, opened for a test."""
 
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.limits.executors import Workers
 from app.settings import Settings
+from app.store.kafka.store import KafkaStore
 from app.store.local.store import LocalStore
 from app.store.port import Partition, Store
 from engine.clock import SystemClock
 from engine.fs.filesystem import PosixFileSystem
 from engine.metrics import NullRecorder
+from tests.support.cluster import bootstrap_of_cluster
+from tests.support.fake_kafka import fake_kafka
 
 
 @dataclass
@@ -49,16 +53,62 @@ async def local(directory: Path) -> AsyncIterator[Side]:
     workers.close()
 
 
+@asynccontextmanager
+async def kafka(addresses: str, directory: Path) -> AsyncIterator[Side]:
+    """A Kafka cluster; the directory has nothing of it."""
+    settings, moved = Settings(data_directory=directory, kafka=addresses), list[Hashable]()
+    workers = Workers(settings)
+    store = KafkaStore(
+        settings,
+        clock=SystemClock(),
+        on_moved=moved.append,
+        has_readers=lambda _: False,
+        on_gone=lambda _: None,
+    )
+    await store.open()
+    yield Side(store, workers, moved)
+    await store.close()
+    workers.close()
+
+
+TOPICS = {"events", "gone", "kept", "other"}
+"""What the tests create; a cluster has them from the test before."""
+
 OpenSide = Callable[[Path], AbstractAsyncContextManager[Side]]
 
-SIDES: dict[str, OpenSide] = {"local": local}
-"""Every test here runs with each of them."""
+
+@pytest.fixture(
+    params=[
+        "local",
+        "fake",
+        pytest.param("cluster", marks=[pytest.mark.long, pytest.mark.needs("java")]),
+    ]
+)
+async def open_side(
+    request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str
+) -> AsyncIterator[OpenSide]:
+    """What opens a side on a directory; opened there again, it has what was durable.
+
+    Every test here runs with the engine, with brokers in memory, and with a Kafka cluster.
+    """
+    if request.param == "local":
+        yield local
+    elif request.param == "fake":
+        async with fake_kafka(nodes=2) as fake:
+            yield partial(kafka, fake.addresses)
+    else:
+        addresses = request.getfixturevalue("cluster")
+        async with kafka(addresses, tmp_path) as side:
+            for name in TOPICS & side.store.topics.all().keys():
+                await side.store.topics.delete(name)
+        yield partial(kafka, addresses)
 
 
-@pytest.fixture(params=SIDES)
-def open_side(request: pytest.FixtureRequest) -> OpenSide:
-    """What opens a side on a directory; opened there again, it has what was durable."""
-    return SIDES[request.param]
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The addresses of three brokers."""
+    with bootstrap_of_cluster(tmp_path_factory.mktemp("cluster")) as addresses:
+        yield addresses
 
 
 @pytest.fixture

@@ -24,23 +24,31 @@ async def put(side: Side, key: CursorKey, offset: int) -> tuple[Cursor, bool]:
     return await side.store.groups.put(key, lambda _: CursorValue(offset, 3, "m", 5))
 
 
+def timeless(value: CursorValue) -> CursorValue:
+    """A stored offset without the time of its commit: Kafka does not show it."""
+    return value._replace(commit_timestamp=5)
+
+
 async def test_an_offset_is_stored_and_replaced(side: Side) -> None:
     """Each change is judged by the offset that it replaces."""
     groups, seen = side.store.groups, list[Cursor | None]()
     with pytest.raises(CursorNotFound):
         await groups.get(KEY)
     first, is_first = await put(side, KEY, 1)
-    assert (first.value, is_first) == (CursorValue(1, 3, "m", 5), True)
-    assert await groups.get(KEY) == first
+    assert (timeless(first.value), is_first) == (CursorValue(1, 3, "m", 5), True)
+    assert timeless((await groups.get(KEY)).value) == timeless(first.value)
 
     def decide(before: Cursor | None) -> CursorValue:
         seen.append(before)
         return CursorValue(2)
 
     second, is_first = await groups.put(KEY, decide)
-    assert (seen, is_first, second.value.offset) == ([first], False, 2)
-    assert first.etag != second.etag
-    assert await groups.of_group("lake") == [(KEY, second.value)]
+    assert [one and (timeless(one.value), one.etag) for one in seen] == [
+        (timeless(first.value), first.etag)
+    ]
+    assert (is_first, second.value.offset) == (False, 2)
+    assert (first.etag != second.etag) is groups.has_conditions
+    assert [(key, value.offset) for key, value in await groups.of_group("lake")] == [(KEY, 2)]
 
 
 async def test_a_refused_change_changes_nothing(side: Side) -> None:
@@ -55,7 +63,7 @@ async def test_a_refused_change_changes_nothing(side: Side) -> None:
         await groups.put(KEY, refuse)
     with pytest.raises(Refused):
         await groups.delete(KEY, refuse)
-    assert await groups.get(KEY) == stored
+    assert timeless((await groups.get(KEY)).value) == timeless(stored.value)
 
 
 async def test_an_offset_is_deleted(side: Side) -> None:
@@ -88,7 +96,8 @@ async def test_a_deleted_topic_takes_its_offsets_along(side: Side) -> None:
     stored, _ = await put(side, kept, 2)
     await side.store.topics.delete("events")
     await groups.drop_topic("events")
-    assert await groups.of_group("lake") == [(kept, stored.value)]
+    left = [(key, timeless(value)) for key, value in await groups.of_group("lake")]
+    assert left == [(kept, timeless(stored.value))]
 
 
 async def test_offsets_are_there_after_a_start(open_side: OpenSide, tmp_path: Path) -> None:
@@ -99,5 +108,6 @@ async def test_offsets_are_there_after_a_start(open_side: OpenSide, tmp_path: Pa
         await put(side, gone, 1)
         await side.store.groups.delete(gone, lambda _: None)
     async with open_side(tmp_path) as side:
-        assert await side.store.groups.get(KEY) == stored
-        assert await side.store.groups.of_group("lake") == [(KEY, stored.value)]
+        again = await side.store.groups.get(KEY)
+        assert (timeless(again.value), again.etag) == (timeless(stored.value), stored.etag)
+        assert [key for key, _ in await side.store.groups.of_group("lake")] == [KEY]

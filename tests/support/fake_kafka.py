@@ -13,6 +13,7 @@ import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final
 
 from anyio.lowlevel import checkpoint
@@ -23,12 +24,13 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
-from tests.support import fake_kafka_groups, fake_kafka_reads
+from tests.support import fake_kafka_groups, fake_kafka_reads, fake_kafka_topics
 from tests.support.fake_kafka_reads import NOW
 from tests.support.fake_log import FakeLog
 
 VERSIONS: Final = {
-    0: 9, 1: 13, 2: 7, 3: 12, 8: 8, 9: 8, 10: 4, 16: 4, 18: 0, 21: 2, 32: 4, 35: 4, 47: 0, 61: 0,
+    0: 9, 1: 13, 2: 7, 3: 12, 8: 8, 9: 8, 10: 4, 16: 4, 18: 0, 19: 7, 20: 6, 21: 2, 22: 4, 32: 4,
+    35: 4, 37: 3, 44: 1, 47: 0, 61: 0,
 }  # fmt: skip
 """By API key: the one version that is answered."""
 
@@ -38,13 +40,20 @@ ANSWERS: Final = {
     "describe_producers": fake_kafka_reads.describe_producers,
     "delete_records": fake_kafka_reads.delete_records,
     "describe_log_dirs": fake_kafka_reads.describe_log_dirs,
+    "produce": fake_kafka_topics.produce,
+    "create_topics": fake_kafka_topics.create_topics,
+    "delete_topics": fake_kafka_topics.delete_topics,
+    "create_partitions": fake_kafka_topics.create_partitions,
+    "describe_configs": fake_kafka_topics.describe_configs,
+    "incremental_alter_configs": fake_kafka_topics.incremental_alter_configs,
+    "init_producer_id": fake_kafka_topics.init_producer_id,
     "find_coordinator": fake_kafka_groups.find_coordinator,
     "offset_commit": fake_kafka_groups.offset_commit,
     "offset_fetch": fake_kafka_groups.offset_fetch,
     "offset_delete": fake_kafka_groups.offset_delete,
     "list_groups": fake_kafka_groups.list_groups,
 }
-"""By the name of the API; metadata and configurations are answered below."""
+"""By the name of the API; metadata is answered below."""
 
 
 class FakeKafka:
@@ -70,6 +79,15 @@ class FakeKafka:
         """Whether the sizes of logs are shown."""
         self.moved = asyncio.Event()
         self.waiting_fetches = 0
+        self.configs: dict[str, dict[str, str | None]] = {}
+        """The own values of each topic."""
+        self.producer_ids = 0
+        self.append_time: datetime | None = None
+        """The time of appends to a topic with LogAppendTime."""
+        self.record_errors: list[str] = []
+        """What is said of the first record of each batch."""
+        self.loses_answers: Counter[str] = Counter()
+        """How many of the next requests are done without an answer: the connection is closed."""
         self._servers: dict[int, asyncio.Server] = {}
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -110,7 +128,7 @@ class FakeKafka:
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")
                     await self._answer(node, await reader.readexactly(size), writer)
-            except (asyncio.IncompleteReadError, ConnectionError):
+            except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 pass
             finally:
                 self._writers.discard(writer)
@@ -224,21 +242,6 @@ class FakeKafka:
                     ),
                 )
                 for name, (topic_id, logs) in self.topics.items()
-            ),
-        )
-
-    def _describe_configs(self, request: Any, r: Any) -> Any:
-        return r.DescribeConfigsResponse(
-            throttle_time=NOW,
-            results=tuple(
-                r.DescribeConfigsResult(
-                    error_code=ErrorCode.none,
-                    error_message=None,
-                    resource_type=one.resource_type,
-                    resource_name=one.resource_name,
-                    configs=(),
-                )
-                for one in request.resources
             ),
         )
 

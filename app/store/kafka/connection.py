@@ -197,10 +197,10 @@ class Connector:
         """Read certificates; raises InvalidConfig if they cannot be used."""
         self._timeout_ms = settings.kafka_request_timeout_ms
         protocol = settings.kafka_security_protocol
-        self._security: dict[str, object] = {"security_protocol": protocol}
+        self.security: dict[str, object] = {"security_protocol": protocol}
         if protocol.endswith("SSL"):
             try:
-                self._security["ssl_context"] = create_ssl_context(
+                self.security["ssl_context"] = create_ssl_context(
                     cafile=settings.kafka_tls_ca,
                     certfile=settings.kafka_tls_cert,
                     keyfile=settings.kafka_tls_key,
@@ -208,14 +208,14 @@ class Connector:
             except (OSError, ValueError) as error:
                 raise InvalidConfig(f"the TLS files for Kafka cannot be used: {error}") from error
         if protocol.startswith("SASL"):
-            self._security |= {
+            self.security |= {
                 "sasl_mechanism": settings.kafka_sasl_mechanism,
                 "sasl_plain_username": settings.kafka_sasl_username,
                 "sasl_plain_password": settings.kafka_sasl_password.get_secret_value(),
             }
             if settings.kafka_oauth_token_file is not None:
                 token = _FileToken(settings.kafka_oauth_token_file)
-                self._security["sasl_oauth_token_provider"] = token
+                self.security["sasl_oauth_token_provider"] = token
 
     async def connect(self, address: Address) -> Connection:
         """Return a connection that is authenticated; raises OSError, TimeoutError, KafkaError."""
@@ -224,6 +224,6 @@ class Connector:
             address.port,
             client_id=CLIENT_ID,
             request_timeout_ms=self._timeout_ms,
-            **self._security,
+            **self.security,
         )
         return Connection(made, timeout_ms=self._timeout_ms)

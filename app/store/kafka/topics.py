@@ -229,7 +229,7 @@ class KafkaTopics(Topics):
 
         is_new = await self._administer(create)
         topic = await self._when(
-            wanted.name, lambda: self._with_leaders(wanted.name, wanted.partitions)
+            wanted.name, lambda: self._with_leaders(wanted.name, wanted.partitions if is_new else 1)
         )
         return (topic, True) if is_new else (ensure_same(topic, wanted), False)
 
