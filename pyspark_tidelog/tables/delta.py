@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import deltalake
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -185,23 +184,7 @@ def _added(file: NewFile, partition_by: tuple[str, ...]) -> AddAction:
         partition_values=dict(zip(partition_by, values, strict=True)),
         modification_time=time.time_ns() // 1_000_000,
         data_change=True,
-        stats=json.dumps(_statistics(file.metadata)),
+        # No ranges of values: with those of some columns alone, delta-rs' data set for PyArrow
+        # drops the rows that a filter on any other column lets through.
+        stats=json.dumps({"numRecords": file.metadata.num_rows}),
     )
-
-
-def _statistics(found: pq.FileMetaData) -> Mapping[str, object]:
-    """Return the number of rows, and the range of offsets by which readers can skip the file."""
-    smallest: dict[str, int] = {}
-    greatest: dict[str, int] = {}
-    for index in range(found.num_columns):
-        name = found.schema.column(index).path
-        if name not in ("offset", "_offset"):
-            continue
-        groups = [
-            found.row_group(number).column(index).statistics
-            for number in range(found.num_row_groups)
-        ]
-        if all(group is not None and group.has_min_max for group in groups):
-            smallest[name] = min(group.min for group in groups)
-            greatest[name] = max(group.max for group in groups)
-    return {"numRecords": found.num_rows, "minValues": smallest, "maxValues": greatest}

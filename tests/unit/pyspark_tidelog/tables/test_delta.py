@@ -8,6 +8,7 @@ from pathlib import Path
 import deltalake
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -54,6 +55,18 @@ def test_the_files_and_their_names_are_on_disk_before_the_transaction(
     synced = {call.split()[1] for call in made[3:-2]}
     assert synced == {f"_delta_log/{each.name}" for each in (tmp_path / "_delta_log").iterdir()}
     assert [each.path for each in table.files()] == [f"batch-0/{file.name}"]
+
+
+def test_a_filter_on_any_column_finds_its_rows(tmp_path: Path, table: DeltaTable) -> None:
+    """Files of delta-rs have the ranges of all columns; those of some only mislead its readers."""
+    rows = pa.record_batch({"offset": pa.array([1, 2], pa.int64()), "topic": ["a", "b"]})
+    writer = FileWriter(Storage.at(str(tmp_path)).open_output, rows.schema, "batch-0")
+    schema = StructType([*SCHEMA.fields, StructField("topic", StringType())])
+    table.publish(Staged(Batch("job", 0, 7), 2, schema, tuple(writer.write(iter([rows])))))
+    deltalake.write_deltalake(tmp_path, pa.Table.from_batches([rows]), mode="append")
+    found = deltalake.DeltaTable(tmp_path).to_pyarrow_dataset()
+    for condition in (pc.field("topic") == "a", pc.field("offset") == 2):
+        assert found.filter(condition).count_rows() == 2
 
 
 def test_a_micro_batch_is_committed_once(tmp_path: Path, table: DeltaTable) -> None:
