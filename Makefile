@@ -55,7 +55,7 @@ console: ## Build the browser console (Node from this machine or PyPI, packages 
 # ---------------------------------------------------------------------------------------------------------------- use
 
 .PHONY: demo
-demo: setup ## 336,776 flights through the log into a Parquet lake, each exactly once
+demo: setup ## 336,776 flights through the log into a Delta table, each exactly once
 	@$(BIN)/python -m demo
 
 # The service alone: an environment that has everything serves as well.

@@ -18,6 +18,7 @@ from bench.figures import Figure
 from bench.follow import follow
 from bench.ingest import ingest
 from bench.kafka import kafka
+from bench.lake import lake
 from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
@@ -123,6 +124,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "start": start,
     "spark": spark,
     "backfill": backfill,
+    "lake": lake,
     "follow": follow,
     "kafka": kafka,
 }

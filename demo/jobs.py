@@ -17,7 +17,7 @@ class Job(Child):
         self, workspace: Workspace, url: str, topics: Iterable[str], *, follow: bool = False
     ) -> None:
         arguments = ["app.cli", "ingest", "--json", "--server", url, "--topic", ",".join(topics)]
-        arguments += ["--to", f"parquet:{workspace.lake}"]
+        arguments += ["--to", f"delta:{workspace.lake}"]
         arguments += ["--checkpoint", str(workspace.checkpoint)]
         arguments += ["--spark-log", str(workspace.spark_output)]
         arguments += ["--follow"] if follow else []

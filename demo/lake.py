@@ -1,4 +1,4 @@
-"""What is in the Parquet lake, read with pyarrow alone: no Spark, no service, no log."""
+"""What is in the Delta table, read with delta-rs alone: no Spark, no service, no log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 _CHECKSUM_BITS = (1 << 64) - 1
 
@@ -54,11 +54,11 @@ class Delay(NamedTuple):
 
 
 class Lake:
-    """The rows of one topic in the lake under `path`."""
+    """The rows of one topic in the table at `path`."""
 
     def __init__(self, path: Path, topic: str) -> None:
-        files = ds.dataset(path, format="parquet", partitioning="hive")
-        self._rows = files.filter(ds.field("topic") == topic)
+        rows = DeltaTable(path).to_pyarrow_dataset()
+        self._rows = rows.filter(pc.field("topic") == topic)
 
     def coverage(self) -> Coverage:
         """Count the rows, and the different offsets among them."""

@@ -104,7 +104,7 @@ class Story:
         started = time.monotonic()
         with (
             Job(self._workspace, service.url, _PARTITIONS) as job,
-            self._terminal.progress("Spark: the log into Parquet", expected) as meter,
+            self._terminal.progress("Spark: the log into Delta", expected) as meter,
         ):
             rows = job.finish(meter.advance, timeout_s=_PATIENCE_S)
         self._say(

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +14,10 @@ Row = tuple[str, int, int, bytes]
 
 
 def lake_of(folder: Path, *batches: list[Row]) -> Path:
-    for number, rows in enumerate(batches):
+    for rows in batches:
         topics, partitions, offsets, values = zip(*rows, strict=True)
         columns = {"topic": topics, "partition": partitions, "offset": offsets, "value": values}
-        target = folder / f"batch_id={number}"
-        target.mkdir(parents=True)
-        pq.write_table(pa.table(columns), target / "part-0.parquet")
+        write_deltalake(folder, pa.table(columns), mode="append")
     (folder / "_tidelog-job.json").write_text("{}")
     return folder
 
