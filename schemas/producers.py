@@ -95,12 +95,13 @@ class AppendOutcome(Marks):
     sequence: Int32
     """Sequence that was asked for."""
     outcome: Literal["committed", "written", "absent", "forgotten"]
-    """`committed`: on disk; `written`: in the log and not yet on disk; `absent`: not in the log;
-    `forgotten`: unknown, because the log no longer remembers the sequence."""
+    """`committed`: on disk; `written`: in the log and not yet on disk, or, on a Kafka cluster, at
+    an offset that the broker does not say; `absent`: not in the log; `forgotten`: unknown, because
+    the log no longer remembers the sequence."""
     base_offset: Count | None
-    """First offset of the batch with this sequence; null if `absent` or `forgotten`."""
+    """First offset of the batch with this sequence; null if that is unknown."""
     last_offset: Count | None
-    """Last offset of that batch, inclusive; null if `absent` or `forgotten`."""
+    """Last offset of that batch, inclusive; null if that is unknown."""
     next_sequence: Int32
     """Sequence that the log expects next from this epoch."""
 

@@ -14,7 +14,7 @@ from engine.records.control import ControlType
 from engine.records.header import increment_sequence
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
 from engine.state.watermarks import Watermarks
-from engine.types import INT32_MAX, NO_SEQUENCE
+from engine.types import INT32_MAX, NO_SEQUENCE, UNKNOWN_OFFSET
 from schemas.producers import EndTransaction
 
 SEQUENCES: Final = INT32_MAX + 1
@@ -59,13 +59,14 @@ async def get_append_outcome(
     marks = partition.watermarks
     is_present = epoch is None or epoch == entry.producer_epoch
     batch = _batch_with(entry, sequence) if is_present else None
+    known = None if batch is None or batch.last_offset == UNKNOWN_OFFSET else batch
     body = {
         "producer_id": producer_id,
         "producer_epoch": entry.producer_epoch,
         "sequence": sequence,
         "outcome": _outcome(entry, batch, marks, sequence, epoch),
-        "base_offset": None if batch is None else batch.first_offset,
-        "last_offset": None if batch is None else batch.last_offset,
+        "base_offset": None if known is None else known.first_offset,
+        "last_offset": None if known is None else known.last_offset,
         "next_sequence": _next_sequence(entry),
     }
     return log_answer(partition, body, marks=marks)
@@ -123,7 +124,8 @@ def _outcome(
 ) -> str:
     """Return the outcome of a sequence; one in the next half of the range is not written yet."""
     if batch is not None:
-        return "committed" if batch.last_offset < marks.high_watermark else "written"
+        is_committed = UNKNOWN_OFFSET < batch.last_offset < marks.high_watermark
+        return "committed" if is_committed else "written"
     if epoch is not None and epoch != entry.producer_epoch:
         return "absent" if epoch > entry.producer_epoch else "forgotten"
     is_ahead = (sequence - _next_sequence(entry)) % SEQUENCES < SEQUENCES // 2

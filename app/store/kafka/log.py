@@ -278,9 +278,12 @@ class KafkaLog:
 
 
 def _entry(producer: ProducerState) -> ProducerEntry:
-    """Return a producer; the leader tells its last sequence, not the offset of that."""
+    """Return a producer: one batch of unknown offsets stands for all sequences of the epoch.
+
+    The leader says the last sequence, and accepts none before those below it.
+    """
     last_sequence, timestamp = int(producer.last_sequence), int(producer.last_timestamp)
-    batch = BatchMetadata(last_sequence, UNKNOWN_OFFSET, 0, timestamp)
+    batch = BatchMetadata(last_sequence, UNKNOWN_OFFSET, last_sequence, timestamp)
     first = int(producer.current_txn_start_offset)
     return ProducerEntry(
         int(producer.producer_id),

@@ -1,12 +1,18 @@
 """What the leader of a log is asked: look-ups, ranges, producers, deletions, commits."""
 
 import asyncio
+import json
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from app.http.problems import CommitTimedOut
+from app.operations.producers import get_append_outcome
+from app.settings import Settings
+from app.store.kafka.appends import PartitionAppends
 from app.store.kafka.log import ASSUMED_BYTES, KafkaLog
+from app.store.kafka.partition import KafkaPartition
+from app.store.kafka.produce import ProduceRequests
 from engine.config import LogConfig
 from engine.errors import InvalidRequestValue, OffsetBeyondLogEnd, PolicyViolation
 from engine.types import FetchIsolation, TimestampAndOffset
@@ -142,3 +148,36 @@ async def test_readers_of_a_deleted_topic_are_woken(client: Client) -> None:
     _, log = await filled(client, 0)
     log.abandon(RuntimeError())
     assert client.moved == [log]
+
+
+async def test_the_outcome_of_an_append_is_known_without_its_offsets(client: Client) -> None:
+    """Up to a producer's last sequence everything was written; not what comes after it."""
+    stored, log = await filled(client, 0, 1)
+    stored.producers = [
+        {
+            "producer_id": 7,
+            "producer_epoch": 3,
+            "coordinator_epoch": -1,
+            "last_sequence": 4,
+            "last_timestamp": START_MS,
+        }
+    ]
+    settings = Settings(kafka=client.fake.addresses)
+    requests = ProduceRequests(settings, client.cluster, client.metrics)
+    appends = PartitionAppends(
+        log.topic_partition,
+        cluster=client.cluster,
+        requests=requests,
+        marks=log.marks,
+        timeout_ms=1_000,
+    )
+    partition = KafkaPartition(log, appends, LogConfig())
+    for sequence, outcome in ((0, "written"), (4, "written"), (5, "absent")):
+        answer = await get_append_outcome(partition, 7, sequence, 3)
+        found = json.loads(bytes(answer.body))
+        assert (found["outcome"], found["base_offset"], found["last_offset"]) == (
+            outcome,
+            None,
+            None,
+        )
+        assert found["next_sequence"] == 5
