@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.lake.compaction import (
     TARGET_BYTES,
     Compacted,
@@ -18,6 +19,7 @@ def compact_table(
 
     `is_job` says that the table's job itself asks for it, between two micro-batches.
     """
+    _refuse_iceberg(table)
     if table.target.kind != "delta":
         return compact_folders(table.target.kind, table.target.folder, target_bytes, is_job=is_job)
     from pyspark_tidelog.lake.delta_maintenance import compact_delta  # noqa: PLC0415 -- an extra
@@ -29,6 +31,7 @@ def compact_table(
 
 def vacuum_table(table: Table, job_id: str, hours: int) -> int:
     """Remove unused files, and return how many; raise JobError if that fails."""
+    _refuse_iceberg(table)
     if table.target.kind != "delta":
         return vacuum_folders(table.target.folder)
     from pyspark_tidelog.lake.delta_maintenance import vacuum_delta  # noqa: PLC0415 -- an extra
@@ -36,3 +39,11 @@ def vacuum_table(table: Table, job_id: str, hours: int) -> int:
 
     assert isinstance(table, DeltaTable), "the kind says so"
     return vacuum_delta(table, job_id, hours)
+
+
+def _refuse_iceberg(table: Table) -> None:
+    if table.target.kind == "iceberg":
+        raise OptionError(
+            f"{table.target}: PyIceberg cannot rewrite data files; compact and vacuum the table "
+            f"with the procedures of Spark, Trino or the catalog"
+        )

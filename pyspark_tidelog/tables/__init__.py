@@ -5,6 +5,7 @@ opening        opens a table by its target
 table          the interface of all kinds
 folders        Parquet and JSON lines: one folder per micro-batch
 delta          a Delta table: one transaction per micro-batch
+iceberg        an Iceberg table: one snapshot per micro-batch
 parquet_files  what Spark's tasks write: the Parquet files of a micro-batch
 storage        local folders and object stores, with the options of their libraries
 places         where a job leaves its identity

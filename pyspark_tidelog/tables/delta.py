@@ -56,8 +56,7 @@ class DeltaTable:
     def stage(self, rows: DataFrame, batch: Batch) -> Staged:
         """Let the tasks write the files into the table's folder, where no transaction names them.
 
-        Partition values are only in the log: in a folder's name they would have to be escaped,
-        which not every reader decodes.
+        Partition values are in the log and in the names of folders: Polars reads them there.
         """
         storage = Storage.at(self.target.place)
         fields = [(each.name, arrow_type_of(each.dataType)) for each in rows.schema.fields]
@@ -65,7 +64,8 @@ class DeltaTable:
         writer = FileWriter(
             storage.open_output,
             pa.schema([field for field in fields if field[0] not in keys]),
-            f"{_BATCH}{batch.number}",  # NAME=VALUE would be a partition column to Polars
+            f"{_BATCH}{batch.number}",
+            keys,
             lambda found: [found.column(name) for name in keys],
         )
         files = write_on_executors(rows, writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.tables.folders import FolderTable
@@ -15,19 +16,20 @@ def open_table(target: Target, partition_by: Sequence[str] = ()) -> Table:
 
     `partition_by` are the columns by which a new table is partitioned.
     """
+    if target.kind == "iceberg":
+        require("pyiceberg", "iceberg")
+        from pyspark_tidelog.tables.iceberg import IcebergTable  # noqa: PLC0415 -- an extra
+
+        return IcebergTable(target, tuple(partition_by))
     if target.kind == "delta":
-        require_delta()
+        require("deltalake", "delta")
         from pyspark_tidelog.tables.delta import DeltaTable  # noqa: PLC0415 -- an extra
 
         return DeltaTable(target, tuple(partition_by))
     return FolderTable(target, tuple(partition_by))
 
 
-def require_delta() -> None:
-    """Raise OptionError if delta-rs is not installed."""
-    try:
-        import deltalake  # noqa: F401, PLC0415 -- checks whether it is installed
-    except ImportError as error:
-        raise OptionError(
-            "delta: needs delta-rs: run pip install 'pyspark-tidelog[delta]'"
-        ) from error
+def require(package: str, extra: str) -> None:
+    """Raise OptionError if a package is not installed."""
+    if find_spec(package) is None:
+        raise OptionError(f"{extra}: needs {package}: run pip install 'pyspark-tidelog[{extra}]'")

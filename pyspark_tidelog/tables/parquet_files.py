@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ FILE_BYTES: Final = 128 << 20
 """Parquet bytes after which a file is complete."""
 
 OPEN_FILES: Final = 32
+
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Key = tuple[Any, ...]
 
@@ -51,6 +54,8 @@ class FileWriter:
     """Of the files."""
     folder: str
     """Before the names of the files."""
+    partition_by: tuple[str, ...] = ()
+    """Columns in the names of further folders, as Hive writes them: Polars reads them there."""
     keys_of: Callable[[pa.RecordBatch], Sequence[pa.Array]] = lambda _batch: ()
     """Computes the partition columns of a batch."""
 
@@ -105,6 +110,11 @@ def split_by(
             yield key, batch.take(pa.array(places))
 
 
+def _hive_name(column: str, value: object) -> str:
+    text = NULL if value in {None, ""} else quote(str(value), safe="")
+    return f"{quote(column, safe='')}={text}"
+
+
 def _open_files(parts: dict[Key, _Part]) -> int:
     return sum(part.is_open for part in parts.values())
 
@@ -135,21 +145,23 @@ class _Part:
         if not self._waiting:
             return
         if self._file is None:
-            self._file = _OpenFile(writer)
+            self._file = _OpenFile(writer, self.key)
         self._file.write(pa.Table.from_batches(self._waiting, writer.schema))
         self._waiting.clear()
         self.waiting_bytes = 0
 
     def close(self) -> NewFile:
         assert self._file is not None, "a part holds rows"
-        return self._file.close(self.key)
+        return self._file.close()
 
 
 class _OpenFile:
     """A Parquet file that is being written."""
 
-    def __init__(self, writer: FileWriter) -> None:
-        self._path = f"{writer.folder}/{uuid.uuid4().hex}.parquet"
+    def __init__(self, writer: FileWriter, key: Key) -> None:
+        folders = [writer.folder, *map(_hive_name, writer.partition_by, key)]
+        self._path = f"{'/'.join(folders)}/{uuid.uuid4().hex}.parquet"
+        self._key = key
         self._opened = writer.open_output(self._path)
         self._metadata: list[pq.FileMetaData] = []
         self._output = pa.PythonFile(self._opened.__enter__(), mode="w")
@@ -164,9 +176,9 @@ class _OpenFile:
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows)
 
-    def close(self, key: Key) -> NewFile:
+    def close(self) -> NewFile:
         self._writer.close()
         size_bytes = self.written_bytes
         self._output.flush()
         self._opened.__exit__(None, None, None)
-        return NewFile(self._path, size_bytes, self._metadata[0], key)
+        return NewFile(self._path, size_bytes, self._metadata[0], self._key)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark_tidelog.errors import OptionError
 
-KINDS: Final = ("parquet", "delta", "json")
+KINDS: Final = ("parquet", "delta", "iceberg", "json")
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """Of object stores, as delta-rs and obstore name them."""
 
@@ -19,7 +19,7 @@ class Target:
 
     kind: str
     place: str
-    """An absolute path, or the URL of a Delta table in an object store."""
+    """An absolute path, the URL of a Delta table, or an Iceberg table in its catalog."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.place}"
@@ -31,17 +31,23 @@ class Target:
 
     def child(self, name: str) -> Target:
         """Return the target of the same kind that is named `name` below this one."""
+        if self.kind == "iceberg":
+            if "." in name:
+                raise OptionError(f"an Iceberg table cannot be named {name}, because of the dot")
+            return Target(self.kind, f"{self.place}.{name}")
         return Target(self.kind, f"{self.place}/{name}")
 
 
 def parse_target(text: str) -> Target:
-    """Parse `delta:PATH`, `delta:URL`, `parquet:PATH` or `json:PATH`, else raise OptionError."""
+    """Parse the value of `--to`; raise OptionError if it names no table."""
     kind, separator, path = text.partition(":")
     if kind not in KINDS or not separator or not path:
         raise OptionError(
-            f"the sink must be {', '.join(f'{k}:PATH' for k in KINDS[:-1])} or {KINDS[-1]}:PATH, "
-            f"not {text!r}"
+            f"the sink must be parquet:PATH, json:PATH, delta:PATH, delta:URL or "
+            f"iceberg:CATALOG.NAMESPACE.TABLE, not {text!r}"
         )
+    if kind == "iceberg":
+        return Target(kind, path)
     if kind == "delta" and is_remote(path):
         return Target(kind, path.rstrip("/"))
     if is_remote(path):

@@ -37,7 +37,11 @@ PatternOption: TypeAlias = Annotated[
     ),
 ]
 ToOption: TypeAlias = Annotated[
-    str, typer.Option("--to", help="parquet:PATH, delta:PATH, delta:s3://BUCKET/PATH or json:PATH.")
+    str,
+    typer.Option(
+        "--to",
+        help="parquet:PATH, delta:PATH, delta:s3://BUCKET/PATH, iceberg:CATALOG.NAMESPACE.TABLE.",
+    ),
 ]
 CheckpointOption: TypeAlias = Annotated[
     str, typer.Option("--checkpoint", help="Folder for the progress of the job.")

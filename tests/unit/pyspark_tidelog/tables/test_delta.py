@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import deltalake
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,6 +122,27 @@ def test_a_column_that_the_schema_has_gained_is_added(tmp_path: Path, table: Del
     table.publish(more)
     found = pl.read_delta(str(tmp_path)).sort("offset")
     assert found.rows() == [(1, None), (2, "x")]
+
+
+@pytest.mark.parametrize("text", ["/1", "a b=c%d", "ü", "", None])
+def test_a_partition_is_read_back_by_every_engine(tmp_path: Path, text: str | None) -> None:
+    """From the log or from the name of the folder, whatever its characters are."""
+    parted = DeltaTable(Target("delta", str(tmp_path)), ("page",))
+    rows = pa.record_batch({"offset": pa.array([1], pa.int64()), "page": pa.array([text])})
+    rows = rows.cast(pa.schema([("offset", pa.int64()), ("page", pa.string())]))
+    writer = FileWriter(
+        Storage.at(str(tmp_path)).open_output,
+        pa.schema([("offset", pa.int64())]),
+        "batch-0",
+        ("page",),
+        lambda batch: [batch["page"]],
+    )
+    schema = StructType([*SCHEMA.fields, StructField("page", StringType())])
+    parted.publish(Staged(Batch("job", 0), 1, schema, tuple(writer.write(iter([rows])))))
+    assert pl.read_delta(str(tmp_path)).rows() == [(1, text or None)]
+    dataset = deltalake.DeltaTable(tmp_path).to_pyarrow_dataset()
+    assert dataset.to_table().to_pylist() == [{"offset": 1, "page": text or None}]
+    assert duckdb.from_arrow(dataset).fetchall() == [(1, text or None)]
 
 
 def test_a_failure_is_one_sentence(tmp_path: Path, table: DeltaTable) -> None:

@@ -31,7 +31,7 @@ def writer(folder: Path) -> FileWriter:
         Storage.at(str(folder)).open_output,
         pa.schema([("n", pa.int64())]),
         "data",
-        lambda found: [found["text"], found["day"]],
+        keys_of=lambda found: [found["text"], found["day"]],
     )
 
 
