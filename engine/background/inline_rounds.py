@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-LOOK_AFTER: Final = 16
+LOOK_AFTER: Final = 4
 """The rounds of the flusher after which a round may be inline again."""
 
 LOOK_AFTER_AT_MOST: Final = 4_096
-"""The interval doubles up to this if fewer than `LOOK_AFTER` inline rounds were quick."""
+"""The interval doubles up to this while fewer than `LASTING` inline rounds are quick in a row."""
+
+LASTING: Final = 16
+"""After so many quick inline rounds, a slow one is an exception."""
 
 
 class InlineChoice:
@@ -38,7 +41,7 @@ class InlineChoice:
         self._rounds += 1
         if was_inline:
             if seconds > self._limit_seconds:
-                has_lasted = self._rounds > LOOK_AFTER
+                has_lasted = self._rounds > LASTING
                 doubled = min(2 * self._interval, LOOK_AFTER_AT_MOST)
                 self._restart(LOOK_AFTER if has_lasted else doubled, is_inline=False)
             return

@@ -106,13 +106,14 @@ def commit_together(
     except StorageError as error:
         return [*outcomes, *((log, error) for log, _ in begun)], perf_counter() - started
     seconds = perf_counter() - started
-    duration_ms = seconds * 1000
+    duration_ms: float | None = seconds * 1000
     for log, commit in begun:
         try:
             high_watermark = log.durability.end_commit(
                 commit, duration_ms=duration_ms, nonblocking=nonblocking
             )
             outcomes.append((log, high_watermark))
+            duration_ms = None
         except Exception as error:  # noqa: BLE001 - it is that log's outcome
             outcomes.append((log, error))
     return outcomes, seconds

@@ -149,14 +149,18 @@ class Durability:
             order, target = state.local.sync_order(), state.watermarks.end
             return Commit(core.context.health, state, order, target, state.truncations)
 
-    def end_commit(self, commit: Commit, *, duration_ms: float, nonblocking: bool = False) -> int:
+    def end_commit(
+        self, commit: Commit, *, duration_ms: float | None, nonblocking: bool = False
+    ) -> int:
         """Make what `commit` covers visible, after its sync; return the high watermark.
 
+        `duration_ms` of a sync is reported once: it is None for the other logs that it covers.
         After a truncation or a move in between it makes nothing visible, because those sync what
         they leave. If it raises WouldBlock, nothing is visible either, until a later commit.
         """
         core = self._core
-        core.context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
+        if duration_ms is not None:
+            core.context.recorder.flushed(core.topic_partition, duration_ms=duration_ms)
         with self._lock_nonblocking if nonblocking else core.lock:
             state = core.state
             if commit.state is state and commit.truncations == state.truncations:

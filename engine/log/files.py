@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.checkpoint.gaps import SegmentGap, note_gap
 from engine.config import LogConfig
@@ -29,8 +30,7 @@ from engine.types import INT64_MAX, AbortedTransaction, OffsetMetadata
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncOrder:
+class SyncOrder(NamedTuple):
     """The files to sync before the log end at the order's creation may be committed."""
 
     segments: tuple[Segment, ...]

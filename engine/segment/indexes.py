@@ -149,7 +149,10 @@ class SegmentIndexes:
     @property
     def is_full(self) -> bool:
         """Whether one of the two sparse indexes has no room for another entry."""
-        return self.offset.is_full or self.time.is_full
+        offset, time = self._offset, self._time
+        if offset is None or time is None:
+            offset, time = self.offset, self.time
+        return offset.is_full or time.is_full
 
     def reserve_next(self) -> None:
         """Allocate disk space for the next entries."""

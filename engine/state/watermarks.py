@@ -8,43 +8,65 @@ asserted in one place. Kafka has separate volatile fields in `UnifiedLog`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from typing import NamedTuple, Self
 
 from engine.types import FetchIsolation, OffsetMetadata
 
-_set: Final = object.__setattr__
-"""Sets a field of a frozen value while it is made."""
 
-
-@dataclass(frozen=True, slots=True)
-class Watermarks:
-    """Consistent offsets of a log; every offset but the start has its position."""
-
+class _Offsets(NamedTuple):
     log_start_offset: int
     high: OffsetMetadata
     end: OffsetMetadata
-    first_unstable: OffsetMetadata | None = None
+    first_unstable: OffsetMetadata | None
     """The start of the earliest undecided transaction, if any."""
-    high_watermark: int = field(init=False, repr=False, compare=False)
+    high_watermark: int
     """The exclusive end of what is committed: synced to disk and visible."""
-    log_end_offset: int = field(init=False, repr=False, compare=False)
+    log_end_offset: int
     """The offset that the next record gets."""
-    last_stable: OffsetMetadata = field(init=False, repr=False, compare=False)
+    last_stable: OffsetMetadata
     """The exclusive end of what a `read_committed` reader may see."""
-    last_stable_offset: int = field(init=False, repr=False, compare=False)
+    last_stable_offset: int
 
-    def __post_init__(self) -> None:
-        high, end = self.high.offset, self.end.offset
-        assert 0 <= self.log_start_offset <= high <= end, self
-        assert self.end.position >= 0, "the log end always has a position"
-        _set(self, "high_watermark", high)
-        _set(self, "log_end_offset", end)
-        unstable, stable = self.first_unstable, self.high
-        if unstable is not None and unstable.offset < high:
-            stable = unstable
-        _set(self, "last_stable", stable)
-        _set(self, "last_stable_offset", stable.offset)
+
+class Watermarks(_Offsets):
+    """Consistent offsets of a log; every offset but the start has its position.
+
+    A tuple, because every append makes two, and a frozen dataclass takes three times as long. The
+    methods below change it; `_replace` would not derive the last four fields.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        log_start_offset: int,
+        high: OffsetMetadata,
+        end: OffsetMetadata,
+        first_unstable: OffsetMetadata | None = None,
+    ) -> Self:
+        high_watermark, log_end_offset = high.offset, end.offset
+        assert 0 <= log_start_offset <= high_watermark <= log_end_offset, (
+            log_start_offset,
+            high,
+            end,
+        )
+        assert end.position >= 0, "the log end always has a position"
+        stable = high
+        if first_unstable is not None and first_unstable.offset < high_watermark:
+            stable = first_unstable
+        return tuple.__new__(
+            cls,
+            (
+                log_start_offset,
+                high,
+                end,
+                first_unstable,
+                high_watermark,
+                log_end_offset,
+                stable,
+                stable.offset,
+            ),
+        )
 
     @classmethod
     def empty_at(cls, offset: int, segment_base_offset: int) -> Self:
@@ -82,7 +104,8 @@ class Watermarks:
 
     def with_log_start(self, log_start_offset: int) -> Watermarks:
         """Raise the log start, at most to the high watermark."""
-        return replace(self, log_start_offset=max(log_start_offset, self.log_start_offset))
+        start = max(log_start_offset, self.log_start_offset)
+        return Watermarks(start, self.high, self.end, self.first_unstable)
 
     def truncated(self, end: OffsetMetadata) -> Watermarks:
         """Lower the log end, and every offset above it; an open transaction stays unstable."""
@@ -97,4 +120,4 @@ class Watermarks:
         """Set the start of the earliest undecided transaction."""
         if first_unstable == self.first_unstable:
             return self
-        return replace(self, first_unstable=first_unstable)
+        return Watermarks(self.log_start_offset, self.high, self.end, first_unstable)

@@ -84,10 +84,11 @@ class Batcher:
     def _put(self) -> None:
         groups, self._groups = self._groups, {}
         for (_, checked, _), group in groups.items():
-            if isinstance(group.partition, RemotePartition):
-                self._send(group.partition, group.batches, group.done, checked=checked)
+            partition = group.partition
+            if not partition.is_local and isinstance(partition, RemotePartition):
+                self._send(partition, group.batches, group.done, checked=checked)
             else:
-                self._append(group.partition, group.batches, group.done, checked=checked)
+                self._append(partition, group.batches, group.done, checked=checked)
         for group in groups.values():
             group.partition.commit_soon()
 

@@ -119,9 +119,9 @@ class Commits:
     def _settle(self, moved: Sequence[tuple[Log, int]]) -> None:
         for log, high_watermark in moved:
             waiters = self._waiters.pop(log, ())
-            remaining = deque(waiter for waiter in waiters if waiter[0] > high_watermark)
+            remaining = [waiter for waiter in waiters if waiter[0] > high_watermark]
             if remaining:
-                self._waiters[log] = remaining
+                self._waiters[log] = deque(remaining)
             for end_offset, _, settle in waiters:
                 if end_offset <= high_watermark:
                     settle(None)

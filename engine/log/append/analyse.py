@@ -64,7 +64,7 @@ class Incoming(NamedTuple):
     def stamp(self, headers: Sequence[BatchHeader]) -> None:
         """Write the offsets and leader epochs of these headers into the buffer."""
         for header, at in zip(headers, self.positions, strict=True):
-            OFFSET_LENGTH_EPOCH.pack_into(self.buffer, at, *header[:3])
+            OFFSET_LENGTH_EPOCH.pack_into(self.buffer, at, header[0], header[1], header[2])
 
 
 class AnalysisLimits(NamedTuple):
@@ -133,16 +133,20 @@ def _of_own_builder(
     ):
         return _of_client(buffer, config, limits)
     header = parse_header(buffer)
-    if header.size_bytes == len(buffer):
-        headers, positions = (header,), (0,)
+    size_bytes = header.size_bytes
+    chosen = stored_codec(config)
+    if size_bytes == len(buffer) and chosen is None:  # as nearly all small appends
+        _ensure_batch_size(size_bytes, config)
+        incoming = Incoming(
+            buffer, (header,), (0,), header.max_timestamp, 0, header.has_producer_id
+        )
     else:
         positions, headers = zip(*_frames(buffer), strict=True)
-    chosen = stored_codec(config)
-    if chosen is not None and any(header.codec is not chosen[0] for header in headers):
-        return _of_client(buffer, config, limits)
-    for header in headers:
-        _ensure_batch_size(header.size_bytes, config)
-    incoming = _summed_up(buffer, headers, positions)
+        if chosen is not None and any(header.codec is not chosen[0] for header in headers):
+            return _of_client(buffer, config, limits)
+        for header in headers:
+            _ensure_batch_size(header.size_bytes, config)
+        incoming = _summed_up(buffer, headers, positions)
     if incoming.max_timestamp - limits.now_ms > config.message_timestamp_after_max_ms:
         return _of_client(buffer, config, limits)
     return incoming

@@ -2,7 +2,12 @@
 
 import pytest
 
-from engine.background.inline_rounds import LOOK_AFTER, LOOK_AFTER_AT_MOST, InlineChoice
+from engine.background.inline_rounds import (
+    LASTING,
+    LOOK_AFTER,
+    LOOK_AFTER_AT_MOST,
+    InlineChoice,
+)
 
 QUICK, LONG = 0.0005, 0.0011
 
@@ -51,7 +56,7 @@ def test_a_slow_disk_is_not_tried_again(choice: InlineChoice) -> None:
 def test_attempts_that_fail_become_seldom(choice: InlineChoice) -> None:
     """A disk that is quick now and then, but not for long."""
     intervals = []
-    for _ in range(10):
+    for _ in range(12):
         intervals.append(flusher_rounds_until_inline(choice))
         choice.note(LONG, was_inline=True)
     assert intervals[:3] == [LOOK_AFTER, 2 * LOOK_AFTER, 4 * LOOK_AFTER]
@@ -64,7 +69,7 @@ def test_one_slow_round_among_many_quick_ones_is_soon_forgotten(choice: InlineCh
         flusher_rounds_until_inline(choice)
         choice.note(LONG, was_inline=True)
     flusher_rounds_until_inline(choice)
-    for _ in range(LOOK_AFTER):
+    for _ in range(LASTING):
         choice.note(QUICK, was_inline=True)
     choice.note(LONG, was_inline=True)
     assert flusher_rounds_until_inline(choice) == LOOK_AFTER

@@ -227,7 +227,7 @@ class BrokenRecorder(NullRecorder):
     """A recorder that breaks its promise never to raise, for one log."""
 
     def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
-        if log.partition == 1:
+        if log.partition == 0:
             raise RuntimeError(f"cannot count {log} after {duration_ms} ms")
 
 
@@ -239,5 +239,5 @@ def test_an_unexpected_error_after_the_sync_is_the_outcome_of_its_log_alone() ->
     for log in logs:
         log.append(new_batch())
     outcomes, _ = commit_together(logs[0].durability.health, logs)
-    assert outcomes[0] == (logs[0], 1)
-    assert isinstance(outcomes[1][1], RuntimeError)
+    assert isinstance(outcomes[0][1], RuntimeError)
+    assert outcomes[1] == (logs[1], 1)

@@ -1,7 +1,5 @@
 """The result of a read: whole batches, within the budget and the bounds, at any offset."""
 
-import dataclasses
-
 import pytest
 
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt
@@ -9,6 +7,7 @@ from engine.log.log import Log
 from engine.log.read.fetch import ReadRequest, fetch
 from engine.log.results import ReadEnd
 from engine.records.header import Codec
+from engine.state.watermarks import Watermarks
 from engine.types import AppendOrigin, FetchIsolation, OffsetMetadata
 from tests.support.builders import World
 from tests.support.kafka import kafka
@@ -280,7 +279,7 @@ def test_a_bound_without_a_place_is_looked_up(bound: int, expected: list[int]) -
     log = committed(3, 3)
     view = log._core.state.view()  # noqa: SLF001 - the reader's internals
     assert view is not None
-    marks = dataclasses.replace(view.marks, high=OffsetMetadata(bound))
+    marks = Watermarks(view.marks.log_start_offset, OffsetMetadata(bound), view.marks.end)
     fetched = fetch(ReadRequest(0, ALL_BYTES), view._replace(marks=marks))
     assert [batch.header.base_offset for batch in batches_in(fetched.data)] == expected
     assert fetched.next_offset == bound
