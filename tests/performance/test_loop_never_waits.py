@@ -22,7 +22,7 @@ from engine.log.log import Log
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, local, log_of, open_service
 from tests.support.watched import WatchedFileSystem
-from tests.support.wire import Connection, Listener, request
+from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +128,11 @@ async def test_the_loop_makes_only_small_syncs_and_only_while_they_are_quick(
             connection.send(request("POST", RECORDS, ONE))
             assert (await connection.answer()).status == 201
         assert {call.name for call in fs.asked_by(loop)} == {"file.append", "file.sync"}
+        before = len(connection.wire.writes)
+        connection.send(request("POST", RECORDS, ONE))
+        await turn()
+        assert len(connection.wire.writes) == before + 1, "answered in its turn of the loop"
+        assert (await connection.answer()).status == 201
         fs.asked.clear()
         for hot in HOT.values():
             connection.send(hot)

@@ -83,14 +83,17 @@ class Batcher:
 
     def _put(self) -> None:
         groups, self._groups = self._groups, {}
+        appended: list[Done] = []
         for (_, checked, _), group in groups.items():
             partition = group.partition
             if not partition.is_local and isinstance(partition, RemotePartition):
                 self._send(partition, group.batches, group.done, checked=checked)
             else:
-                self._append(partition, group.batches, group.done, checked=checked)
+                appended += self._append(partition, group.batches, group.done, checked=checked)
         for group in groups.values():
-            group.partition.commit_soon()
+            group.partition.commit_soon()  # first: what is on disk on return needs no wait
+        for tell in appended:
+            tell(None)
 
     def _send(
         self,
@@ -139,10 +142,11 @@ class Batcher:
         done: Sequence[Done],
         *,
         checked: bool,
-    ) -> None:
+    ) -> Sequence[Done]:
         """Append all of them; if the log refuses, append one by one, to find the refused ones.
 
-        Before that, each in its own batch: a shared batch may be too large for the topic.
+        Before that, each in its own batch: a shared batch may be too large for the topic. Returns
+        what to call for those that were appended.
         """
         appends = list(chain.from_iterable(batches))
         try:
@@ -156,19 +160,20 @@ class Batcher:
         except Exception as error:  # noqa: BLE001  # any error is reported
             is_refusal = _is_refusal(error)
             if is_refusal and len(batches) < len(appends):
-                self._append(partition, [[append] for append in appends], done, checked=checked)
-            elif is_refusal and len(appends) > 1:
+                alone = [[append] for append in appends]
+                return self._append(partition, alone, done, checked=checked)
+            if is_refusal and len(appends) > 1:
+                told: list[Done] = []
                 for append, tell in zip(appends, done, strict=True):
-                    self._append(partition, [[append]], [tell], checked=checked)
-            else:
-                for tell in done:
-                    tell(error)
-            return
+                    told += self._append(partition, [[append]], [tell], checked=checked)
+                return told
+            for tell in done:
+                tell(error)
+            return ()
         each = (appended,) if len(batches) == 1 else appended.one_by_one()
         for (first, *others), batch in zip(batches, each, strict=True):
             first.on_appended(batch, others)
-        for tell in done:
-            tell(None)
+        return done
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -38,7 +38,10 @@ class Commits:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = -1
         self._wake: Callable[[], None] | None = None
-        self._asks = False
+        self._is_due = False
+        """Whether an append has not requested a round yet."""
+        self._is_asking = False
+        """Whether `ask` runs at the end of this turn of the loop."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -79,19 +82,27 @@ class Commits:
         if waiters is None:
             waiters = self._waiters[log] = deque()
         waiters.append((end_offset, loop.time() + self._timeout_seconds, settle))
-        if not self._asks:
-            self._asks = True
-            loop.call_soon(self.ask)
+        if self._is_due and not self._is_asking:
+            self._is_asking = True
+            loop.call_soon(self._ask_at_end)
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
         return True
 
+    def note_append(self) -> None:
+        """Have the next waiter request a round at the end of its turn, unless `ask` does before."""
+        self._is_due = True
+
     def ask(self) -> None:
-        """Request a flush now instead of at the end of the turn, if there are new waiters."""
-        if self._asks:
-            self._asks = False
+        """Request a round now, for all appends that were noted; it may be over on return."""
+        if self._is_due:
+            self._is_due = False
             assert self._wake is not None, "waiters are admitted after `attach`"
             self._wake()
+
+    def _ask_at_end(self) -> None:
+        self._is_asking = False
+        self.ask()
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Accept one flush round from its thread: these logs are on disk up to here."""

@@ -207,6 +207,7 @@ class LocalGroupOffsets(GroupOffsets):
             appended = append(nonblocking=True)
         except WouldBlock:
             appended = await self._workers.write(append)
+        self._commits.note_append()
         stored = Stored(value, home, appended.base_offset)
         group = self._groups.setdefault(key.group, _Group(home))
         versions = group.cursors.setdefault(key, [])

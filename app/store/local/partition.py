@@ -198,11 +198,14 @@ class LocalPartition(Partition):
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
     ) -> Appended:
-        """Append on this thread; a wait for the commit requests the flush."""
+        """Append on this thread; `commit_soon` or a wait for the commit requests the round."""
+        acks_all = acks == "all"
+        if acks_all:
+            self._commits.note_append()
         return self._committer.append(
             self.log,
             data,
-            acks_all=acks == "all",
+            acks_all=acks_all,
             wakes=False,
             nonblocking=True,
             checked=checked,

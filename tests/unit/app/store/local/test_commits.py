@@ -29,6 +29,7 @@ def attached(timeout_ms: int = 1_000) -> tuple[Commits, list[Log], list[str]]:
     asked: list[str] = []
     made = Commits(timeout_ms=timeout_ms, on_moved=moved.append)
     made.attach(asyncio.get_running_loop(), lambda: asked.append("flush"))
+    made.note_append()
     return made, moved, asked
 
 
@@ -57,6 +58,21 @@ async def test_a_round_on_the_loops_own_thread_settles_its_waiters_at_once(log: 
     error = StorageOffline("the disk failed")
     made.failed([log], error)
     assert (settled, moved) == ([None, error], [log, log])
+
+
+async def test_a_round_is_requested_once_for_the_appends_that_were_noted(log: Log) -> None:
+    """The end of a batch requests it before anyone waits; the waiters then request none."""
+    made, _, asked = attached()
+    made.ask()
+    made.ask()
+    assert made.when(log, 1, lambda _: None)
+    await settled()
+    assert asked == ["flush"]
+    made.note_append()
+    for _ in range(2):
+        assert made.when(log, 1, lambda _: None)
+    await settled()
+    assert asked == ["flush", "flush"]
 
 
 async def test_what_is_on_disk_needs_no_wait(log: Log) -> None:
