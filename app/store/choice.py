@@ -36,5 +36,5 @@ def make_store(
     from app.store.kafka.store import KafkaStore  # noqa: PLC0415  # an extra
 
     return KafkaStore(
-        settings, clock=clock, on_moved=on_moved, has_readers=has_readers, on_gone=on_gone
+        settings, clock=clock, fs=fs, on_moved=on_moved, has_readers=has_readers, on_gone=on_gone
     )

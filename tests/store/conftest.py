@@ -61,6 +61,7 @@ async def kafka(addresses: str, directory: Path) -> AsyncIterator[Side]:
     store = KafkaStore(
         settings,
         clock=SystemClock(),
+        fs=PosixFileSystem(),
         on_moved=moved.append,
         has_readers=lambda _: False,
         on_gone=lambda _: None,

@@ -14,6 +14,7 @@ from app.store.kafka import appends, cluster, documents, topics
 from app.store.kafka.store import KafkaStore
 from app.store.port import Partition
 from engine.clock import SystemClock
+from engine.fs.filesystem import PosixFileSystem
 from engine.log.results import Appended
 from engine.types import Buffer
 from tests.support.fake_kafka import FakeKafka
@@ -61,6 +62,7 @@ async def opened(fake: FakeKafka, directory: Path, **settings: object) -> AsyncI
     store = KafkaStore(
         made,
         clock=SystemClock(),
+        fs=PosixFileSystem(),
         on_moved=moved.append,
         has_readers=lambda _: False,
         on_gone=gone.append,

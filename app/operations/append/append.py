@@ -20,9 +20,13 @@ from app.codecs.receipts import header_list, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
 from app.http.problems import (
+    AppendBrokeOff,
     AppendOutcomeUnknown,
+    BackendRefused,
+    BackendUnavailable,
     CommitTimedOut,
     MalformedRequest,
+    NotEnoughReplicas,
     NotSupportedByBackend,
 )
 from app.operations.deliveries.claim import Claim
@@ -30,7 +34,7 @@ from app.operations.deliveries.idempotency_key import HEADER
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of
 from app.operations.service import Service
 from app.store.port import Partition, Run
-from engine.errors import CorruptBatch
+from engine.errors import CorruptBatch, EngineError
 from engine.log.append.codec import stored_codec
 from engine.log.results import Appended
 from engine.records.budget import DecodeBudget
@@ -48,6 +52,16 @@ from engine.records.header import (
 from engine.types import NO_PRODUCER_ID, Buffer
 
 T = TypeVar("T")
+
+APPEND_ERRORS: Final = (
+    EngineError,
+    AppendBrokeOff,
+    BackendRefused,
+    BackendUnavailable,
+    CommitTimedOut,
+    NotEnoughReplicas,
+)
+"""Errors of an append to one partition; those of a request to several do not depend on them."""
 
 STATUS: Final = {"0": 202, "1": 201, "all": 201}
 

@@ -6,6 +6,7 @@ only some partitions fail, the answer is 207 with one entry per record, in input
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from app.codecs.receipts import receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
-from app.operations.append.append import STATUS, build, run_here
+from app.operations.append.append import APPEND_ERRORS, STATUS, build, run_here
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.idempotency_key import (
     key_of,
@@ -130,10 +131,12 @@ async def _write_parts(
     exchange: Exchange, topic: str, call: AppendCall, spread: Spread, claim: Claim | None = None
 ) -> dict[int, Outcome]:
     """Append one batch per partition; raises the first error if none was appended."""
-    outcomes = {
-        partition: await _append_part(exchange, topic, partition, call, part, claim=claim)
-        for partition, part in spread.parts.items()
-    }
+    append = partial(_append_part, exchange, topic, call=call, claim=claim)
+    if exchange.service.store.backend == "local":
+        outcomes = {number: await append(number, part) for number, part in spread.parts.items()}
+    else:
+        done = await asyncio.gather(*[append(*part) for part in spread.parts.items()])
+        outcomes = dict(zip(spread.parts, done, strict=True))
     return _ensure_any(outcomes)
 
 
@@ -188,9 +191,9 @@ async def _append_part(
     exchange: Exchange,
     topic: str,
     number: int,
-    call: AppendCall,
     records: list[NewRecord],
     *,
+    call: AppendCall,
     claim: Claim | None,
 ) -> Outcome:
     try:
@@ -202,7 +205,7 @@ async def _append_part(
         claim.mark(records)
         appended = await _append(exchange, partition, call, records)
         claim.written(partition, appended)
-    except EngineError as error:
+    except APPEND_ERRORS as error:
         return error
     return Written(partition, appended)
 

@@ -18,7 +18,7 @@ from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, Body
 from app.http.problems import AppendBrokeOff, CommitTimedOut
-from app.operations.append.append import AppendOptions, Receipt, RecordsAppend, build
+from app.operations.append.append import APPEND_ERRORS, AppendOptions, Receipt, RecordsAppend, build
 from app.operations.append.append_partition import answer_of, complete, run_append
 from app.operations.deliveries.claim import Delivery, delivery_of
 from app.operations.deliveries.idempotency_key import (
@@ -290,7 +290,7 @@ class IngestAppend(RecordsAppend):
         for number, records in self._parts.items():
             try:
                 written.append(await self._append_part(number, records, run))
-            except EngineError as error:
+            except APPEND_ERRORS as error:
                 failures.append(error)
         for part in [*written]:
             try:

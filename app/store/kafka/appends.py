@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -20,7 +20,15 @@ from app.store.kafka.errors import STALE, NoAnswer, error_of
 from app.store.kafka.marks import Marks
 from app.store.kafka.produce import ProduceRequests
 from engine.config import LogConfig
-from engine.errors import CorruptBatch, InvalidRecord, TooLarge, UnsupportedMagic
+from engine.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    ProducerError,
+    ProducerFenced,
+    SequenceGap,
+    TooLarge,
+    UnsupportedMagic,
+)
 from engine.log.results import Appended, LogTag
 from engine.records.batch import BatchView
 from engine.records.header import (
@@ -45,6 +53,16 @@ _UNKNOWN_OUTCOME: Final = frozenset(
     }
 )
 """Answers after which the batch may be in the log."""
+
+
+_OF_PRODUCER: Final[Mapping[ErrorCode, type[ProducerError]]] = {
+    ErrorCode.out_of_order_sequence_number: SequenceGap,
+    ErrorCode.duplicate_sequence_number: SequenceGap,
+    ErrorCode.unknown_producer_id: SequenceGap,
+    ErrorCode.invalid_producer_epoch: ProducerFenced,
+    ErrorCode.producer_fenced: ProducerFenced,
+}
+"""Answers about a producer's number or sequence; the broker does not say which one it expected."""
 
 
 class PartitionAppends:
@@ -166,6 +184,15 @@ class PartitionAppends:
             )
         if code in {ErrorCode.message_too_large, ErrorCode.record_list_too_large}:
             return _too_large(header, header.size_bytes - 1, "the cluster's limit")
+        if code in _OF_PRODUCER:
+            return _OF_PRODUCER[code](
+                f"{self._partition}: the broker answers {code.name.upper()} to producer "
+                f"{header.producer_id}, epoch {header.producer_epoch}, "
+                f"sequence {header.base_sequence}",
+                producer_id=header.producer_id,
+                epoch=header.producer_epoch,
+                received=header.base_sequence,
+            )
         if answer.record_errors:
             listed = [
                 {"index": int(one.batch_index), "detail": one.batch_index_error_message or ""}

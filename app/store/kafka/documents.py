@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -55,12 +55,15 @@ class KafkaDocuments(Documents):
         topics: KafkaTopics,
         appends: PartitionAppends,
         clock: Clock,
+        read_local: Callable[[], Mapping[str, Document]],
     ) -> None:
+        """`read_local` returns what a data directory has, for a topic that has nothing yet."""
         self._name = settings.kafka_documents_topic
         self._cluster = cluster
         self._topics = topics
         self._appends = appends
         self._clock = clock
+        self._read_local = read_local
         self._documents: Mapping[str, Document] = MappingProxyType({})
         self._topic_id = ""
         self._next_offset = 0
@@ -78,6 +81,11 @@ class KafkaDocuments(Documents):
         while not await self._cluster.retry(self._step_now, self._cluster.request_timeout_ms):
             pass
         self._following = asyncio.create_task(self._follow())
+        if not self._documents:
+            local = await asyncio.to_thread(self._read_local)
+            if local:
+                _LOG.info("moving %d documents to the topic %s", len(local), self._name)
+                await self._write(local, ((CREATE_ONLY, b""),))
 
     async def close(self) -> None:
         tasks = [*self._restoring, *([self._following] if self._following else ())]

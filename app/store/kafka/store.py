@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from prometheus_client.metrics_core import Metric
@@ -20,8 +21,10 @@ from app.store.kafka.partition import KafkaPartition
 from app.store.kafka.produce import ProduceRequests
 from app.store.kafka.topic_configs import TopicConfig
 from app.store.kafka.topics import KafkaTopics
+from app.store.local.documents import read_documents
 from app.store.port import Store
 from engine.clock import Clock
+from engine.fs.port import FileSystem
 from engine.types import TopicPartition
 
 MAX_OFFLINE_SHOWN: Final = 100
@@ -43,6 +46,7 @@ class KafkaStore(Store):
         settings: Settings,
         *,
         clock: Clock,
+        fs: FileSystem,
         on_moved: Callable[[Hashable], None],
         has_readers: Callable[[Hashable], bool],
         on_gone: Callable[[str], None],
@@ -68,7 +72,12 @@ class KafkaStore(Store):
         place = TopicPartition(settings.kafka_documents_topic, 0)
         appends = self._appends(place, Marks(place, _ignore))
         self.documents = KafkaDocuments(
-            settings, cluster=self._cluster, topics=self.topics, appends=appends, clock=clock
+            settings,
+            cluster=self._cluster,
+            topics=self.topics,
+            appends=appends,
+            clock=clock,
+            read_local=partial(read_documents, fs, settings.data_directory),
         )
 
     async def _take(self, metadata: Metadata) -> None:

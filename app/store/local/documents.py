@@ -43,16 +43,7 @@ class LocalDocuments(Documents):
 
     def load(self) -> None:
         """Read the file, when the data directory is open; CorruptCheckpoint if it is damaged."""
-        try:
-            found = read_json(self._fs, self._path, VERSION, ("documents",))
-            if found is not None:
-                stored = found.get("documents")
-                self._documents = msgspec.convert(stored, dict[str, dict[str, object]])
-        except msgspec.ValidationError as error:
-            malformed = corrupt(self._path, "its documents are not JSON objects")
-            raise self._advised(malformed) from error
-        except CorruptCheckpoint as error:
-            raise self._advised(error) from error
+        self._documents = read_documents(self._fs, self._directory)
 
     def all(self) -> Mapping[str, Document]:
         return self._documents
@@ -76,7 +67,23 @@ class LocalDocuments(Documents):
         return self._documents[name]
 
     def damaged(self, name: str, why: str) -> CorruptCheckpoint:
-        return self._advised(corrupt(self._path, f"{name}: {why}"))
+        return _advised(corrupt(self._path, f"{name}: {why}"), self._path)
 
-    def _advised(self, error: CorruptCheckpoint) -> CorruptCheckpoint:
-        return CorruptCheckpoint(f"{error}; {_ADVICE}", file=str(self._path))
+
+def read_documents(fs: FileSystem, directory: Path) -> Mapping[str, Document]:
+    """Return the documents of a data directory; raises CorruptCheckpoint."""
+    path = directory / INGEST_FILE
+    try:
+        found = read_json(fs, path, VERSION, ("documents",))
+        if found is None:
+            return {}
+        return msgspec.convert(found.get("documents"), dict[str, dict[str, object]])
+    except msgspec.ValidationError as error:
+        malformed = corrupt(path, "its documents are not JSON objects")
+        raise _advised(malformed, path) from error
+    except CorruptCheckpoint as error:
+        raise _advised(error, path) from error
+
+
+def _advised(error: CorruptCheckpoint, path: Path) -> CorruptCheckpoint:
+    return CorruptCheckpoint(f"{error}; {_ADVICE}", file=str(path))

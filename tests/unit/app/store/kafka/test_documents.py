@@ -8,7 +8,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from app.store.kafka.documents import CREATE_ONLY
+from app.store.local.documents import VERSION
+from engine.checkpoint.json_file import write_json
 from engine.errors import StoredDataCorrupt
+from engine.fs.filesystem import PosixFileSystem
+from engine.fs.names import INGEST_FILE
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
@@ -136,6 +140,21 @@ async def test_a_topic_that_was_made_again_is_read_from_its_start(
     await service.store.topics.look_for(TOPIC)
     fake.append(log, build_batch([(1, b"b", b'{"n":2}', ())]))
     await eventually(lambda: set(service.store.documents.all()) == {"b"})
+
+
+async def test_documents_of_a_data_directory_move_along_once(
+    fake: FakeKafka, tmp_path: Path
+) -> None:
+    """The first service with an empty topic writes them; later ones do not change the topic."""
+    fs, old = PosixFileSystem(), tmp_path / "old"
+    old.mkdir()
+    documents = {"a": {"n": 1}, "b": {"n": 2}}
+    write_json(fs, old / INGEST_FILE, VERSION, {"documents": documents})
+    async with opened(fake, old) as service:
+        assert dict(service.store.documents.all()) == documents
+        await service.store.documents.change({"a": None})
+    async with opened(fake, old) as service:
+        assert dict(service.store.documents.all()) == {"b": {"n": 2}}
 
 
 async def test_a_topic_of_an_operator_is_used(fake: FakeKafka, tmp_path: Path) -> None:
