@@ -15,6 +15,7 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from app.codecs.json_parts import count_of_lines
 from app.codecs.stored import (
     HEADER_BYTES,
     MOST_GROWTH,
@@ -287,7 +288,7 @@ class _LinesRenderer(_Renderer):
     def add(self, header: BatchHeader, records: Records) -> None:
         shown = self._shown(header, records)
         lines = _ENCODER.encode_lines(shown)
-        if lines.count(b"\n") > len(shown) or b"\r" in lines:
+        if count_of_lines(lines) > len(shown) or b"\r" in lines:
             texts = [_ENCODER.encode(one).translate(_BLANKS) for one in shown]
             lines = b"".join([b"%b\n" % text for text in texts])
         self.text += lines

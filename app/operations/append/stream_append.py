@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, NoReturn
 
 from app.codecs.calls import AppendCall
+from app.codecs.json_parts import count_of_lines
 from app.codecs.receipts import header_list, receipt_head, stream_receipt_body
 from app.codecs.records_in import read_records
 from app.http.answers import NDJSON, Answer
@@ -192,7 +193,7 @@ class _Writer:
 
     async def _write(self, part: bytes) -> tuple[int, Appended | None]:
         """Append a part; return its lines, and the result unless it is blank."""
-        lines = part.count(b"\n") + (not part.endswith(b"\n"))
+        lines = count_of_lines(part)
         if part.isspace():
             return lines, None
         appended = await self._partition.append(
