@@ -15,8 +15,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.compaction import Compacted
-from pyspark_tidelog.tables.delta import DeltaTable, batch_of
+from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.durable_files import sync_file, sync_tree
+from pyspark_tidelog.tables.parquet_files import batch_of
 from pyspark_tidelog.tables.storage import Storage, sentence_of
 from pyspark_tidelog.tables.target import is_remote
 
@@ -26,7 +27,9 @@ _LOG: Final = "_delta_log"
 
 def compact_delta(table: DeltaTable, target_bytes: int) -> Compacted:
     """Merge small files in one transaction; raise JobError if delta-rs fails."""
-    for attempt in range(_ATTEMPTS):
+    attempts = _ATTEMPTS
+    while True:
+        attempts -= 1
         current = table.current()
         if current is None:
             return Compacted()
@@ -34,13 +37,12 @@ def compact_delta(table: DeltaTable, target_bytes: int) -> Compacted:
         try:
             current.optimize.compact(target_size=target_bytes)
         except (DeltaError, OSError) as error:
-            if isinstance(error, CommitFailedError) and attempt < _ATTEMPTS - 1:
+            if isinstance(error, CommitFailedError) and attempts:
                 continue
             raise JobError(f"{table.target} cannot be compacted: {sentence_of(error)}") from error
         after = set(current.file_uris())
         _sync(table, after - before)
         return Compacted(len(before), len(after)) if after != before else Compacted()
-    raise AssertionError("the last attempt returns or raises")
 
 
 def vacuum_delta(table: DeltaTable, job_id: str, hours: int) -> int:

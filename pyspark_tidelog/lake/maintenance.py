@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark_tidelog.errors import OptionError
+from typing import TYPE_CHECKING, cast
+
 from pyspark_tidelog.lake.compaction import (
     TARGET_BYTES,
     Compacted,
@@ -10,6 +11,10 @@ from pyspark_tidelog.lake.compaction import (
     vacuum_folders,
 )
 from pyspark_tidelog.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark_tidelog.tables.delta import DeltaTable
+    from pyspark_tidelog.tables.iceberg import IcebergTable
 
 
 def compact_table(
@@ -19,31 +24,30 @@ def compact_table(
 
     `is_job` says that the table's job itself asks for it, between two micro-batches.
     """
-    _refuse_iceberg(table)
-    if table.target.kind != "delta":
-        return compact_folders(table.target.kind, table.target.folder, target_bytes, is_job=is_job)
-    from pyspark_tidelog.lake.delta_maintenance import compact_delta  # noqa: PLC0415 -- an extra
-    from pyspark_tidelog.tables.delta import DeltaTable  # noqa: PLC0415 -- the same
+    kind = table.target.kind
+    if kind == "delta":
+        from pyspark_tidelog.lake.delta_maintenance import compact_delta  # noqa: PLC0415 -- an extra
 
-    assert isinstance(table, DeltaTable), "the kind says so"
-    return compact_delta(table, target_bytes)
+        return compact_delta(cast("DeltaTable", table), target_bytes)
+    if kind == "iceberg":
+        from pyspark_tidelog.lake.iceberg_maintenance import (  # noqa: PLC0415 -- an extra
+            compact_iceberg,
+        )
+
+        return compact_iceberg(cast("IcebergTable", table), target_bytes)
+    return compact_folders(kind, table.target.folder, target_bytes, is_job=is_job)
 
 
 def vacuum_table(table: Table, job_id: str, hours: int) -> int:
     """Remove unused files, and return how many; raise JobError if that fails."""
-    _refuse_iceberg(table)
-    if table.target.kind != "delta":
-        return vacuum_folders(table.target.folder)
-    from pyspark_tidelog.lake.delta_maintenance import vacuum_delta  # noqa: PLC0415 -- an extra
-    from pyspark_tidelog.tables.delta import DeltaTable  # noqa: PLC0415 -- the same
+    if table.target.kind == "delta":
+        from pyspark_tidelog.lake.delta_maintenance import vacuum_delta  # noqa: PLC0415 -- an extra
 
-    assert isinstance(table, DeltaTable), "the kind says so"
-    return vacuum_delta(table, job_id, hours)
-
-
-def _refuse_iceberg(table: Table) -> None:
+        return vacuum_delta(cast("DeltaTable", table), job_id, hours)
     if table.target.kind == "iceberg":
-        raise OptionError(
-            f"{table.target}: PyIceberg cannot rewrite data files; compact and vacuum the table "
-            f"with the procedures of Spark, Trino or the catalog"
+        from pyspark_tidelog.lake.iceberg_maintenance import (  # noqa: PLC0415 -- an extra
+            vacuum_iceberg,
         )
+
+        return vacuum_iceberg(cast("IcebergTable", table), job_id, hours)
+    return vacuum_folders(table.target.folder)

@@ -26,14 +26,18 @@ from pyspark.sql.types import StructType
 from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.tables.durable_files import sync_folder, sync_tree
 from pyspark_tidelog.tables.json_rows import arrow_type_of
-from pyspark_tidelog.tables.parquet_files import FileWriter, NewFile, write_on_executors
+from pyspark_tidelog.tables.parquet_files import (
+    BATCH_FOLDER,
+    FileWriter,
+    NewFile,
+    write_on_executors,
+)
 from pyspark_tidelog.tables.places import FolderPlace, Place
 from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
 from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
 from pyspark_tidelog.tables.target import Target, is_remote
 
 _LOG: Final = "_delta_log"
-_BATCH: Final = "batch-"
 _COMMITS: Final = 10  # attempts, each after another transaction came first
 
 
@@ -64,7 +68,7 @@ class DeltaTable:
         writer = FileWriter(
             storage.open_output,
             pa.schema([field for field in fields if field[0] not in keys]),
-            f"{_BATCH}{batch.number}",
+            f"{BATCH_FOLDER}{batch.number}",
             keys,
             lambda found: [found.column(name) for name in keys],
         )
@@ -138,12 +142,6 @@ class DeltaTable:
                     raise
             else:
                 return
-
-
-def batch_of(path: str) -> int | None:
-    """Return the micro-batch that wrote a file, by its path in the table; None for other files."""
-    number = path.partition("/")[0].removeprefix(_BATCH)
-    return int(number) if path.startswith(_BATCH) and number.isdecimal() else None
 
 
 def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:

@@ -43,7 +43,12 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
 from pyspark_tidelog.tables.json_rows import arrow_type_of
-from pyspark_tidelog.tables.parquet_files import FileWriter, NewFile, write_on_executors
+from pyspark_tidelog.tables.parquet_files import (
+    BATCH_FOLDER,
+    FileWriter,
+    NewFile,
+    write_on_executors,
+)
 from pyspark_tidelog.tables.storage import sentence_of
 from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
 from pyspark_tidelog.tables.target import Target
@@ -85,7 +90,7 @@ class IcebergTable:
         writer = FileWriter(
             IcebergOutput(table.location(), table.io.properties).open_output,
             pa.schema([each for each in written if each.name in rows.columns]),
-            f"data/batch-{batch.number}",
+            f"data/{BATCH_FOLDER}{batch.number}",
             keys_of=partial(_columns, keys),
         )
         files = write_on_executors(rows, writer)
@@ -126,7 +131,7 @@ class IcebergTable:
         batch = staged.batch
         names = {JOB: batch.job_id, BATCH: str(batch.number), PLAN: str(batch.plan)}
         for attempt in range(_COMMITS):
-            table = _without_retries(_require(self.target))
+            table = without_retries(_require(self.target))
             if holds(table, batch):
                 return  # another driver, or an attempt whose answer was lost
             try:
@@ -236,7 +241,7 @@ def _columns(names: tuple[str, ...], batch: pa.RecordBatch) -> list[pa.Array]:
     return [batch.column(name) for name in names]
 
 
-def _without_retries(table: CatalogTable) -> CatalogTable:
+def without_retries(table: CatalogTable) -> CatalogTable:
     """Let a commit fail if the table has changed; PyIceberg would append the files once more."""
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
@@ -249,16 +254,17 @@ def _written(batch: Batch) -> str:
 
 def holds(table: CatalogTable | None, batch: Batch) -> bool:
     """Whether the micro-batch is in the table; raise JobError if it is one of another plan."""
-    job_id, number, plan = ("" if table is None else table.properties.get(BATCH, "")).split() or (
-        "",
-        "-1",
-        "0",
-    )
-    if job_id != batch.job_id or batch.number > int(number):
-        return False
-    if batch.number == int(number):
-        refuse_other_plan(batch, int(plan))
-    return True
+    number, plan = last_batch(table, batch.job_id)
+    if batch.number == number:
+        refuse_other_plan(batch, plan)
+    return batch.number <= number
+
+
+def last_batch(table: CatalogTable | None, job_id: str) -> tuple[int, int]:
+    """Return the last micro-batch of a job in the table, and its plan; (-1, 0) if none."""
+    text = "" if table is None else table.properties.get(BATCH, "")
+    owner, number, plan = text.split() or ("", "-1", "0")
+    return (int(number), int(plan)) if owner == job_id else (-1, 0)
 
 
 def _added(table: CatalogTable, file: NewFile) -> IcebergFile:

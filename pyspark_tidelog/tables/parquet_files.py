@@ -34,6 +34,16 @@ NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 Key = tuple[Any, ...]
 
 
+BATCH_FOLDER: Final = "batch-"
+"""The folder of the files of a micro-batch, followed by its number."""
+
+
+def batch_of(path: str) -> int | None:
+    """Return the micro-batch that wrote a file, by its path; None for a file of another writer."""
+    number = path.partition("/")[0].removeprefix(BATCH_FOLDER)
+    return int(number) if path.startswith(BATCH_FOLDER) and number.isdecimal() else None
+
+
 @dataclass(frozen=True, slots=True)
 class NewFile:
     """A file that is written, and not part of the table yet."""
