@@ -88,7 +88,7 @@ async def test_a_raw_batch_costs_the_same_however_large_it_is(service: Service) 
     """Records of one shape are proved by columns, and pieces of a body are only counted."""
     connection = await prepared(service)
     costs = {}
-    for records in (100, 1_000):
+    for records in (1_000, 100, 1_000):  # a length that changes is known from the second one on
         batch = bytes(new_batch(records, value=b"x" * 100))
         costs[records] = await calls_for(
             connection, [request("POST", f"{BATCHES}?acks=1", batch, RAW)]
