@@ -1,4 +1,4 @@
-"""Replicas of the service before one Kafka cluster: each can be killed, and has a successor."""
+"""The service at an address that it keeps, and replicas of it before one Kafka cluster."""
 
 import subprocess
 import sys
@@ -14,14 +14,17 @@ PATIENCE_S = 120
 
 
 class Replica:
-    """`tidelog serve --kafka` on a port that it keeps when it is started again."""
+    """`tidelog serve` on a port that it keeps when it is started again.
 
-    def __init__(self, bootstrap: str, log: Path, *, port: int = 0) -> None:
+    `options` say where the logs are: `--kafka`, or `--data-dir`.
+    """
+
+    def __init__(self, log: Path, *options: str, port: int = 0) -> None:
         self.port = port or free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
-        self._command = [sys.executable, "-m", "app.cli", "serve", "--kafka", bootstrap]
-        self._command += ["--port", str(self.port)]
+        command = [sys.executable, "-m", "app.cli", "serve", *options]
+        self._command = [*command, "--port", str(self.port)]
 
     def __enter__(self) -> Self:
         self.start()
@@ -64,7 +67,7 @@ class ReplicaSet(ExitStack):
     def __init__(self, bootstrap: str, folder: Path, *, count: int = 2) -> None:
         super().__init__()
         logs = [folder / f"replica-{number}.txt" for number in range(count)]
-        self.replicas = [Replica(bootstrap, log) for log in logs]
+        self.replicas = [Replica(log, "--kafka", bootstrap) for log in logs]
 
     def __enter__(self) -> Self:
         super().__enter__()

@@ -27,6 +27,8 @@ from tests.support.filesystem import ForgetfulDisk
 RECORDS = "/v1/topics/events/partitions/0/records"
 BATCHES = "/v1/topics/events/partitions/0/batches"
 OFFSETS = "/v1/topics/events/partitions/0/offsets"
+BACKEND: dict[str, Any] = {}
+"""Where the logs are, if not in this process: `tests.kafka.on_cluster` sets it."""
 NDJSON = {"content-type": "application/x-ndjson"}
 RAW = {"content-type": "application/vnd.kafka.recordbatch.v2"}
 
@@ -110,7 +112,7 @@ async def open_service(
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """A service with its logs open, closed at the end."""
-    settings = {"min_segment_bytes": 14, **settings}
+    settings = {"min_segment_bytes": 14, **BACKEND, **settings}
     service = Service(Settings(data_directory=directory, **settings), clock=clock, fs=fs)
     await service.open()
     try:

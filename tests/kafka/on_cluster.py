@@ -1,0 +1,98 @@
+"""A plugin of pytest: the tests of the HTTP API run against a Kafka cluster, and say how they end.
+
+    TIDELOG_TEST_KAFKA=HOST:PORT pytest -p tests.kafka.on_cluster --outcomes FILE tests/http
+
+Every service that a test opens stores its logs in that cluster. Before each test its topics are
+deleted. The file gets the outcome of each test:
+
+    passed
+    engine   the test looks into the engine, which is in this process on the other side only
+    501      the test asked for what this backend does not support, and did not expect that
+    failed   everything else
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from app.http.problems import NotSupportedByBackend
+from tests.support import service
+
+_NOT_SUPPORTED = 501
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--outcomes", type=Path, required=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    cluster = os.environ["TIDELOG_TEST_KAFKA"]
+    service.BACKEND.update(kafka=cluster, kafka_metadata_interval_ms=500)
+    config.pluginmanager.register(_Outcomes(cluster, config.getoption("--outcomes")))
+
+
+class _Outcomes:
+    """Empties the cluster before each test, and writes how the test ends."""
+
+    def __init__(self, cluster: str, target: Path) -> None:
+        self._cluster = cluster
+        self._target = target
+        self._refused: list[str] = []
+        send = httpx.AsyncClient.send
+
+        async def watched(client: httpx.AsyncClient, request: httpx.Request, **more: Any) -> Any:
+            answer = await send(client, request, **more)
+            if answer.status_code == _NOT_SUPPORTED:
+                self._refused.append(f"{request.method} {request.url.path}")
+            return answer
+
+        httpx.AsyncClient.send = watched  # type: ignore[method-assign, assignment]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        asyncio.run(_delete_topics(self._cluster))
+        self._refused.clear()
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        report = yield
+        if call.when == "call" or call.excinfo is not None:
+            outcome = self._outcome(call.excinfo.value if call.excinfo else None)
+            told = {
+                "test": item.nodeid,
+                "outcome": outcome,
+                "refused": self._refused,
+                "error": str(report.longrepr or "")[-500:],
+            }
+            with self._target.open("a") as file:
+                file.write(json.dumps(told) + "\n")
+        return report
+
+    def _outcome(self, error: BaseException | None) -> str:
+        if error is None:
+            return "passed"
+        if isinstance(error, NotSupportedByBackend):
+            return "engine"
+        return "501" if self._refused else "failed"
+
+
+async def _delete_topics(cluster: str) -> None:
+    """Delete the topics of the test before, and the documents that it stored."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster)
+    await admin.start()
+    try:
+        topics = [name for name in await admin.list_topics() if name != "__consumer_offsets"]
+        if topics:
+            await admin.delete_topics(topics)
+    finally:
+        await admin.close()
