@@ -128,7 +128,7 @@ async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     responses={
         **answers(200, GroupOffset, "Replaced, and on disk"),
         **answers(201, GroupOffset, "Stored for the first time, and on disk"),
-        **problems(404, 408, 412, 413, 415, 416, 422, 504, 507),
+        **problems(404, 408, 412, 413, 415, 416, 422, 501, 504, 507),
     },
     openapi_extra=body_of(
         "application/json",
@@ -149,7 +149,7 @@ async def put_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     status_code=204,
     responses={
         204: {"description": "Deleted durably"},
-        **problems(404, 412, 504, 507),
+        **problems(404, 412, 501, 504, 507),
     },
 )
 async def delete_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:

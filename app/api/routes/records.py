@@ -76,7 +76,7 @@ APPENDED = {
     **answers(201, AppendReceipt, "Appended; with acks=all it is on disk"),
     **answers(200, AppendReceipt, "A duplicate: the offsets of the first append"),
     **answers(202, AppendReceipt, "Accepted with acks=0"),
-    **problems(403, 404, 408, 409, 412, 413, 415, 422, 504, 507),
+    **problems(403, 404, 408, 409, 412, 413, 415, 422, 501, 504, 507),
 }
 
 
