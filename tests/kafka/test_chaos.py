@@ -227,8 +227,9 @@ class Round:
         for one in sent:
             assert one.offset is None or place.get(one.value) == one.offset, f"lost: {one}"
         for writer in writers:
-            mine = [value for value in truth if value.startswith(f"{writer.name} ")]
-            assert mine == [one.value for one in writer.sent if one.value in place], "out of order"
+            # What was given up without an answer may still arrive, after later records.
+            sure = [one.value for one in writer.sent if one.offset is not None]
+            assert sure == sorted(sure, key=place.__getitem__), "out of order"
         (follower,) = (one for one in self.followers if one.partition == partition)
         assert follower.transcript == truth[: len(follower.transcript)]
         appends = [
