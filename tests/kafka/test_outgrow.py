@@ -106,9 +106,11 @@ class Clients:
     """The offset of each sequence of the producer."""
 
     def begin(self, client: httpx.Client) -> None:
-        """Store a group's offset, begin a sequence, read a page, and run the job."""
+        """Store an offset and an ingest profile, begin a sequence, read a page, run the job."""
         group = {"offset": 1_234}
         client.put(f"/v1/groups/readers/offsets/{FLIGHTS}/1", json=group).raise_for_status()
+        profile = {"headers": ["x-origin"]}
+        client.put(f"/v1/topics/{FLIGHTS}/ingest-profile", json=profile).raise_for_status()
         self.producer_id = client.post("/v1/producers").raise_for_status().json()["producer_id"]
         for sequence in range(5):
             self.send(client, sequence)
@@ -119,7 +121,7 @@ class Clients:
     def go_on(self, client: httpx.Client) -> None:
         """Repeat the last request, whose answer was lost, and send more; read where the page ended.
 
-        The job copies what is new, and the group is there.
+        The job copies what is new; the offset and the profile are there.
         """
         last = max(self.sent)
         assert self.send(client, last)["duplicate"]
@@ -129,6 +131,8 @@ class Clients:
         assert (gap.status_code, gap.json()["code"]) == (409, "sequence_gap")
         offsets = client.get("/v1/groups/readers/offsets").raise_for_status().json()["offsets"]
         assert [(one["partition"], one["offset"]) for one in offsets] == [(1, 1_234)]
+        profile = client.get(f"/v1/topics/{FLIGHTS}/ingest-profile").raise_for_status().json()
+        assert profile["headers"] == ["x-origin"]
         self.ingest()
 
     def follow_link(self, client: httpx.Client) -> None:
