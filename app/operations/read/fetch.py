@@ -10,6 +10,7 @@ from functools import partial
 
 from app.codecs.calls import ReadCall
 from app.operations.exchange import Exchange
+from app.operations.local import local_partition
 from app.operations.service import Service
 from app.store.port import Partition
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
@@ -61,7 +62,12 @@ def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
 
 
 async def start_offset(exchange: Exchange, partition: Partition, call: ReadCall) -> int:
-    """Return the start of the read as a number; raises LogReplaced."""
+    """Return the start of the read as a number; raises LogReplaced.
+
+    Raises NotSupportedByBackend for an explanation of how a log elsewhere is read.
+    """
+    if call.explain:
+        local_partition(partition)
     if call.start.offset is None:
         await partition.refresh()
     start = start_now(partition, call)
