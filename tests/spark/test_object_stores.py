@@ -16,8 +16,11 @@ from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Verdict
+from pyspark_tidelog.tables.opening import open_table
+from pyspark_tidelog.tables.target import parse_target
 from tests.support.kafka_batches import SentRecord
 from tests.support.object_stores import SECRET, ObjectStore, bucket_at, moto
 
@@ -82,8 +85,14 @@ def test_a_table_in_a_bucket(
         assert (len(found), found["id"].sum()) == (60, sum(range(60)))
         assert found["day"].dtype == pl.Date
         assert set(found["page"]) == {"/0", "/1", "/2"}
-    verdict = Lake(target).verify({"url": tidelog.url}, checkpoint=job.checkpoint)
-    assert verdict == Verdict(rows=61, quarantined=1)
+    lake = Lake(target)
+    for _ in ("as written", "compacted"):
+        verdict = lake.verify({"url": tidelog.url}, checkpoint=job.checkpoint)
+        assert verdict == Verdict(rows=61, quarantined=1)
+        merged = lake.compact()
+    assert merged == Compacted()
+    assert lake.vacuum(hours=1) == 0
+    assert len([*open_table(parse_target(target)).files()]) == 9  # pages by days
     noted = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert not any(SECRET.encode() in text for text in noted)
 
