@@ -158,7 +158,7 @@ class _Run:
         records = spark.readStream.format("tidelog").options(**job.source_options()).load()
         self._writer.check(records)
         writer = (
-            records.writeStream.queryName(f"tidelog ingest {job.subscribed}")
+            records.writeStream.queryName(f"tidelog ingest {job.subscribed} to {job.to}")
             .option("checkpointLocation", str(self._writer.checkpoint))
             .foreachBatch(self._writer.write)
         )

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
 from pyspark_tidelog.ingest import run
@@ -33,6 +34,7 @@ from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import numbered
+from tests.support.object_stores import ObjectStore, moto
 from tests.support.processes import descendants, kill
 from tests.support.watching import Watched, watching
 
@@ -63,12 +65,13 @@ from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.folders import FolderTable
+from pyspark_tidelog.tables.iceberg import IcebergTable
 from pyspark_tidelog.session import local_conf, local_session
 
 orders = {"published": queue.Queue(), "written": queue.Queue()}
 
 def stop_at(step, place, batch_id):
-    if place.split("/")[-2] == step and batch_id > 0:
+    if step in place.replace(".", "/").split("/")[-2:] and batch_id > 0:
         sys.stdout.write(json.dumps([step, batch_id]) + "\\n")
         sys.stdout.flush()
         orders[step].get()
@@ -83,6 +86,7 @@ def stopping(kind):
 
 stopping(FolderTable)
 stopping(DeltaTable)
+stopping(IcebergTable)
 conf = {
     **local_conf(cores=2),
     "spark.master": sys.argv[2],
@@ -131,6 +135,8 @@ class Cell:
 
     def _read(self, path: str) -> int:
         """Return which micro-batch a request for records is of, or 0."""
+        if path.endswith("&max_bytes=1"):  # the job asks how old the first one is
+            return 0
         for batch_id in range(BATCHES):
             if f"/batches?offset={batch_id * BATCH_RECORDS // 2}&" in path:
                 return batch_id
@@ -138,7 +144,7 @@ class Cell:
 
     def verdict(self) -> Verdict:
         """Compare what is there; what the checkpoint says is done has to be."""
-        lake = Lake(self.job.to.partition(":")[2])
+        lake = Lake(self.job.to)
         return lake.verify({"url": self._column.service.url}, checkpoint=self.job.checkpoint)
 
 
@@ -237,6 +243,11 @@ def column_of(
     for first in range(0, BATCHES * BATCH_RECORDS // 2, 25):
         for partition in range(2):
             service.append(topic, numbered(25, first=first), partition=partition)
+    targets = {
+        "delta-s3": "delta:s3://crashes/{step}/lake",
+        "iceberg": "iceberg:crashes.{step}.lake",
+        **{each: f"{each}:{folder}/{{step}}/lake" for each in ("parquet", "delta", "json")},
+    }
     with ExitStack() as stack:
         column = Column(folder, service, topic, master)
         stack.callback(column.kill_driver)
@@ -246,7 +257,7 @@ def column_of(
             job = IngestJob(
                 watched.url,
                 topic,
-                f"{kind}:{place / 'lake'}",
+                targets[kind].format(step=step),
                 str(place / "checkpoint"),
                 max_offsets_per_trigger=BATCH_RECORDS,
                 # A job that stands still for long is not to lose its patience.
@@ -256,13 +267,28 @@ def column_of(
         yield column
 
 
+@pytest.fixture
+def crashes_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A bucket and a catalog that driver, executors and the verifier find in their environment."""
+    with moto() as endpoint:
+        store = ObjectStore(endpoint, "crashes").make_bucket()
+        catalog = {
+            "PYICEBERG_CATALOG__CRASHES__URI": f"sqlite:///{tmp_path}/catalog.db",
+            "PYICEBERG_CATALOG__CRASHES__WAREHOUSE": "s3://crashes/warehouse",
+        }
+        for name, value in {**store.environment, **catalog}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read at the import
+        yield
+
+
 @pytest.mark.parametrize(
     ("kind", "master"),
     [
         ("parquet", LOCAL),
         *(
             pytest.param(kind, CLUSTER, marks=pytest.mark.long)
-            for kind in ("parquet", "delta", "json")
+            for kind in ("parquet", "delta", "json", "delta-s3", "iceberg")
         ),
     ],
 )
@@ -271,6 +297,7 @@ def test_whoever_is_killed_at_whatever_step_nothing_is_lost_or_repeated(
     tidelog: ServiceProcess,
     topic: str,
     tmp_path: Path,
+    crashes_bucket: None,
     *,
     kind: str,
     master: str,
