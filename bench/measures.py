@@ -19,6 +19,7 @@ from bench.follow import follow
 from bench.ingest import ingest
 from bench.kafka import kafka
 from bench.lake import lake
+from bench.lakes import lakes
 from bench.load import Load, LoadResult, run_load
 from bench.memory import processor_seconds
 from bench.reads import reads
@@ -123,11 +124,12 @@ MEASURES: Final[dict[str, Measure]] = {
     "waiting": waiting,
     "start": start,
     "spark": spark,
+    "lakes": lakes,
     "backfill": backfill,
     "lake": lake,
     "follow": follow,
     "kafka": kafka,
 }
 
-BY_NAME: Final = ("kafka",)
-"""Measures that run only if they are named: it needs Java 17 and Maven."""
+BY_NAME: Final = ("kafka", "lakes")
+"""Measures that run only if they are named: they need Java 17 and Maven, or versitygw."""

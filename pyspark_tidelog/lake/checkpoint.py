@@ -43,6 +43,8 @@ class Terms:
     isolation: str = "read_uncommitted"
     topic_pattern: str | None = None
     """Of a job with a table for each topic, whose own terms name the topic."""
+    added: tuple[str, ...] = ()
+    """Columns that a later run has added to the schema; rows of before have null there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def claimed(checkpoint: Path, places: Sequence[Place], terms: Terms) -> Iterator
         elif _is_open(checkpoint, known.terms, terms):
             known = replace(known, terms=terms)
         else:
+            terms = evolved(known.terms, terms)
             _require_same(checkpoint, known.terms, terms)
             known = replace(known, terms=terms)
         for place in places:
@@ -91,6 +94,7 @@ def join(stack: ExitStack, checkpoint: Path, places: Sequence[Place], identity: 
         stack.enter_context(place.claim())
         known = load_identity(place)
         if known is not None and known.job_id == identity.job_id:
+            identity = replace(identity, terms=evolved(known.terms, identity.terms))
             _require_same(checkpoint, known.terms, identity.terms)
         _require_own(place, checkpoint, identity)
         if known != identity:
@@ -106,6 +110,7 @@ def load_identity(place: Place) -> Identity | None:
         document: dict[str, Any] = json.loads(text)
         if document.pop("version") == VERSION:
             document["partition_by"] = tuple(document["partition_by"])
+            document["added"] = tuple(document.get("added", ()))
             return Identity(document.pop("job_id"), Terms(**document))
     except (ValueError, KeyError, TypeError) as error:
         raise JobError(f"{IDENTITY_NAME} in {place} is damaged: {error}") from error
@@ -145,6 +150,25 @@ def _is_open(checkpoint: Path, known: Terms, terms: Terms) -> bool:
     """Whether no micro-batch was planned yet, so that the schema can still change."""
     has_begun = (checkpoint / "offsets").exists()
     return not has_begun and (known.sink, known.topic_ids) == (terms.sink, terms.topic_ids)
+
+
+def evolved(known: Terms, terms: Terms) -> Terms:
+    """Return the terms with the columns that were added to the schema since its first run."""
+    if known.schema is None or terms.schema is None:
+        return terms
+    names = {each["name"] for each in known.schema["fields"]}
+    new = [each["name"] for each in terms.schema["fields"] if each["name"] not in names]
+    return replace(terms, added=(*known.added, *new))
+
+
+def _without(terms: Terms, known: Terms) -> Mapping[str, Any] | None:
+    """Return the schema without the nullable columns that are not in the known one."""
+    if known.schema is None or terms.schema is None:
+        return terms.schema
+    names = {each["name"] for each in known.schema["fields"]}
+    fields = terms.schema["fields"]
+    kept = [each for each in fields if each["name"] in names or not each["nullable"]]
+    return {**terms.schema, "fields": kept}
 
 
 def _require_own(place: Place, checkpoint: Path, known: Identity | None) -> None:
@@ -211,7 +235,7 @@ def _require_same(checkpoint: Path, known: Terms, terms: Terms) -> None:
                 f"checkpoint and sink"
             )
     for what, before, now in (
-        ("another schema", known.schema, terms.schema),
+        ("another schema", known.schema, _without(terms, known)),
         ("other columns to partition by", known.partition_by, terms.partition_by),
         (
             "another place for bad records",

@@ -64,6 +64,7 @@ class Lake:
             known,
             snapshot,
             turn_offsets,
+            terms.added,
         )
         return verifier.verify(expected)
 

@@ -26,6 +26,13 @@ from pyspark_tidelog.tables.json_rows import JsonRows, arrow_type_of, nullable
 REASON: Final = "reason"
 _FITTED: Final = "_tidelog_fitted"
 _ROW: Final = "row"
+# As Iceberg names them; a day is the whole date, not its number in the month as in Spark's SQL.
+_PARTS_OF_TIME: Final = {
+    "year": "year({})",
+    "month": "date_format({}, 'yyyy-MM')",
+    "day": "to_date({})",
+    "hour": "date_format({}, 'yyyy-MM-dd-HH')",
+}
 _PARTITION_TYPES: Final = (T.StringType, T.IntegralType, T.DateType)
 
 
@@ -163,12 +170,16 @@ class Layout:
 
 
 def parse_partition_column(text: str) -> PartitionColumn:
-    """Parse `NAME` or `NAME=EXPRESSION`, the expression in Spark's SQL."""
+    """Parse `NAME`, `NAME=EXPRESSION` in Spark's SQL, or `day(COLUMN)` and the like."""
+    part = re.fullmatch(r"\s*(\w+)\(\s*(\w+)\s*\)\s*", text)
+    if part is not None and part[1] in _PARTS_OF_TIME:
+        return PartitionColumn(f"{part[2]}_{part[1]}", _PARTS_OF_TIME[part[1]].format(part[2]))
     name, separator, expression = text.partition("=")
     name, expression = name.strip(), expression.strip()
     if not re.fullmatch(r"\w+", name) or (separator and not expression):
         raise OptionError(
-            f"a column to partition by is NAME or NAME=EXPRESSION, such as day=date(timestamp), "
+            f"a column to partition by is NAME, NAME=EXPRESSION or one of "
+            f"{', '.join(_PARTS_OF_TIME)} of a column, such as day(timestamp), "
             f"not {text!r}"
         )
     return PartitionColumn(name, expression or None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from pyspark_tidelog.lake.verifier import Verdict
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.target import parse_target
 from tests.support.kafka_batches import SentRecord
-from tests.support.object_stores import SECRET, ObjectStore, bucket_at, moto
+from tests.support.object_stores import SECRET, ObjectStore, bucket_at, moto, versitygw
 
 if TYPE_CHECKING:
     from tests.spark.conftest import ServiceProcess
@@ -32,9 +34,20 @@ pytestmark = pytest.mark.spark
 START_MS = 1_788_000_000_000
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with moto() as endpoint:
+@pytest.fixture(
+    scope="module",
+    params=[
+        "moto",
+        pytest.param("versitygw", marks=[pytest.mark.long, pytest.mark.needs("versitygw")]),
+    ],
+)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Two servers that this project did not write."""
+    program = shutil.which("versitygw") or ""
+    folder = tmp_path_factory.mktemp("gateway") / "buckets"
+    with moto() if request.param == "moto" else versitygw(folder, program) as endpoint:
         yield endpoint
 
 
@@ -80,10 +93,12 @@ def test_a_table_in_a_bucket(
     report = run(job, spark=spark)
     assert (report.rows, report.quarantined) == (51, 1)
     tidelog.append(topic, [*map(click, range(50, 60))], partition=1)
-    assert run(job, spark=spark).rows == 10
+    wider = replace(job, schema="id BIGINT, page STRING, day_of STRING")
+    assert run(wider, spark=spark).rows == 10
     for found in readings(kind, target, bucket):
         assert (len(found), found["id"].sum()) == (60, sum(range(60)))
         assert found["day"].dtype == pl.Date
+        assert found["day_of"].null_count() == 60
         assert set(found["page"]) == {"/0", "/1", "/2"}
     lake = Lake(target)
     for _ in ("as written", "compacted"):

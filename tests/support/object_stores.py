@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import boto3
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 SECRET: Final = "secret-of-the-bucket"
+Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _numbers = itertools.count()
 
 
@@ -51,7 +58,7 @@ class ObjectStore:
         return body
 
     def make_bucket(self) -> ObjectStore:
-        self._client().create_bucket(Bucket=self.bucket)
+        self._client().create_bucket(Bucket=self.bucket)  # retried while the server starts
         return self
 
     def _client(self) -> boto3.client:
@@ -64,16 +71,79 @@ class ObjectStore:
         )
 
 
+@dataclass
+class Faults:
+    """What goes wrong at a server: every so many-th request, in turn."""
+
+    every: int = 0
+    """0 lets all of them pass."""
+    counted: int = 0
+    unavailable: int = 0
+    torn: int = 0
+
+    def next(self) -> str | None:
+        """Return what happens to the next request."""
+        self.counted += 1
+        if not self.every or self.counted % self.every:
+            return None
+        return "torn" if self.counted // self.every % 2 else "unavailable"
+
+
+def _failing(application: Application, faults: Faults) -> Application:
+    """Answer some requests with 503, and cut the connection in the middle of others."""
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        fault = faults.next()
+        if fault == "unavailable":
+            faults.unavailable += 1
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"]
+        if fault == "torn":
+            faults.torn += 1
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0) // 2)
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionAbortedError
+        return application(environ, start_response)
+
+    return answer
+
+
 @contextmanager
-def moto() -> Iterator[str]:
+def moto(faults: Faults | None = None) -> Iterator[str]:
     """Run moto's server in this process, and yield its address."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    application = _failing(DomainDispatcherApplication(create_backend_app), faults or Faults())
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def versitygw(folder: Path, program: str) -> Iterator[str]:
+    """Run the gateway over a folder, and yield its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{probe.getsockname()[1]}"
+    folder.mkdir()
+    keys = {"ROOT_ACCESS_KEY": "tester", "ROOT_SECRET_KEY": SECRET}
+    with (folder.parent / "versitygw.txt").open("wb") as words:
+        process = subprocess.Popen(
+            [program, "--port", place, "posix", str(folder)],
+            env=os.environ | keys,
+            stdout=words,
+            stderr=words,
+        )
+    try:
+        yield f"http://{place}"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def bucket_at(endpoint: str) -> ObjectStore:

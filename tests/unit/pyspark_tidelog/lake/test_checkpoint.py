@@ -16,6 +16,7 @@ from pyspark_tidelog.lake.checkpoint import (
     mend_torn_entry,
     sync_plan,
 )
+from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.tables.durable_files import locked
 from pyspark_tidelog.tables.places import IDENTITY_NAME, LOCK_NAME, FolderPlace
 from tests.support.disk_calls import disk_calls
@@ -154,6 +155,23 @@ def test_a_place_for_bad_records_can_be_added_and_not_changed(place: Place, tmp_
     for terms in ({}, {"bad_records": f"parquet:{tmp_path}/other"}):
         with pytest.raises(JobError, match="a job with another place for bad records"):
             place.claim(terms=terms)
+
+
+def test_a_schema_may_gain_columns_and_nothing_else(place: Place) -> None:
+    """A column that was added stays known, because rows of before have null there."""
+
+    def schema(ddl: str) -> dict[str, Any]:
+        return {"schema": parse_schema(ddl).jsonValue()}
+
+    place.claim(terms=schema("id BIGINT"))
+    (place.checkpoint / "offsets").mkdir()
+    assert place.claim(terms=schema("id BIGINT, b STRING")).terms.added == ("b",)
+    both = place.claim(terms=schema("id BIGINT, b STRING, a DATE"))
+    assert both.terms.added == ("b", "a")
+    assert place.claim(terms=schema("id BIGINT, b STRING, a DATE")) == both
+    for ddl in ("id INT, b STRING, a DATE", "b STRING, a DATE", "id BIGINT, c INT NOT NULL"):
+        with pytest.raises(JobError, match="a job with another schema"):
+            place.claim(terms=schema(ddl))
 
 
 @pytest.mark.parametrize("busy", ["checkpoint", "lake"])

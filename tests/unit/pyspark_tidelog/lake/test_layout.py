@@ -40,8 +40,8 @@ def test_with_a_schema_the_record_stands_beside_its_fields() -> None:
         ("id INT", ("day",), "there is no column day to partition by: choose from id, _key"),
         ("id INT", ("ID=1",), "there is a column ID already"),
         ("id MAP<INT,INT>", (), "cannot be map<int,int>"),
-        (None, ("day=",), "is NAME or NAME=EXPRESSION"),
-        (None, ("a b",), "is NAME or NAME=EXPRESSION"),
+        (None, ("day=",), "is NAME, NAME=EXPRESSION"),
+        (None, ("a b",), "is NAME, NAME=EXPRESSION"),
     ],
 )
 def test_columns_in_each_others_way_are_refused(
@@ -61,6 +61,15 @@ def test_columns_to_partition_by_may_be_made() -> None:
     assert parse_partition_column("late = delay = 3") == PartitionColumn("late", "delay = 3")
     with pytest.raises(OptionError, match="column x is double: a partition column must be"):
         require_partition_type("x", parse_schema("x DOUBLE")["x"].dataType)
+
+
+def test_a_part_of_time_is_a_column_of_its_own() -> None:
+    """Named as Iceberg names it; an unknown function needs a name."""
+    day = PartitionColumn("timestamp_day", "to_date(timestamp)")
+    assert parse_partition_column("day( timestamp )") == day
+    assert parse_partition_column("hour(seen)").name == "seen_hour"
+    with pytest.raises(OptionError, match=r"one of year, month, day, hour of a column, such as"):
+        parse_partition_column("week(timestamp)")
 
 
 @pytest.mark.parametrize("text", ["tape:x", "parquet:", "lake", "parquet:ftp://b/x", ":x"])

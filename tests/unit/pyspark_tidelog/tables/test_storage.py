@@ -7,11 +7,15 @@ import pickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.parquet_files import FileWriter
 from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
-from tests.support.object_stores import SECRET, ObjectStore
+from pyspark_tidelog.tables.table import Batch, Staged
+from pyspark_tidelog.tables.target import Target
+from tests.support.object_stores import SECRET, Faults, ObjectStore, bucket_at, moto
 
 
 def test_a_task_on_another_machine_has_the_drivers_options(
@@ -73,3 +77,26 @@ def test_a_bucket_that_is_missing_is_named_without_secrets(bucket: ObjectStore) 
     assert SECRET not in str(failed.value)
     assert "\n" not in str(failed.value)
     assert sentence_of(ValueError("\x1b[31m↳\x1b[0m a\n  b")) == "a b"
+
+
+def test_a_server_in_trouble_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third request gets a 503 or a cut in the middle; micro-batches are there once."""
+    faults = Faults()
+    with moto(faults) as endpoint:
+        bucket = bucket_at(endpoint)
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        table = DeltaTable(Target("delta", f"{bucket.url}/t"))
+        rows = pa.record_batch({"n": pa.array(range(1_000), pa.int64())})
+        schema = StructType([StructField("n", LongType())])
+        faults.every = 3
+        for number in range(3):
+            storage = Storage.at(table.target.place)
+            writer = FileWriter(storage.open_output, rows.schema, f"batch-{number}")
+            files = tuple(writer.write(iter([rows])))
+            table.publish(Staged(Batch("job", number), rows.num_rows, schema, files))
+            assert table.has(Batch("job", number))
+        faults.every = 0
+        found = [n for batch in table.batches(schema) for n in batch["n"].to_pylist()]
+    assert sorted(found) == sorted([*range(1_000)] * 3)
+    assert min(faults.unavailable, faults.torn) > 3
