@@ -29,6 +29,8 @@ from app.http.problems import NotSupportedByBackend
 from tests.support import service
 
 _NOT_SUPPORTED = 501
+_LOOKS = 8
+"""Brokers learn of a change one after the other, and each look asks one of them at random."""
 _DOCUMENTS = "__tidelog_documents"
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -98,8 +100,11 @@ async def _delete_topics(cluster: str, *, documents: bool) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster)
     await admin.start()
     try:
-        topics = [name for name in await admin.list_topics() if name not in kept]
-        if topics:
-            await admin.delete_topics(topics)
+        unseen = 0
+        while unseen < _LOOKS:
+            topics = [name for name in await admin.list_topics() if name not in kept]
+            unseen = 0 if topics else unseen + 1
+            if topics:
+                await admin.delete_topics(topics)
     finally:
         await admin.close()
