@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.operations.deliveries.deliveries import FOLLOW
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
 from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, running
 from tests.support.wire import Listener, request, wired
@@ -122,6 +123,11 @@ async def test_a_delivery_is_stored_once_whichever_replica_it_reaches(
         assert await append(other, "c") == (200, 2)
         assert [one.service.deliveries.remembered for one in (api, other)] == [3, 3]
         assert (await api.client.delete(TOPIC)).status_code == 204
+        following = {task.get_name() for task in asyncio.all_tasks()}
+        assert FOLLOW in following
+        async with asyncio.timeout(30):
+            while FOLLOW in {task.get_name() for task in asyncio.all_tasks()}:
+                await other.service.topics.look_for("events")
 
 
 async def test_a_long_poll_is_woken_by_another_client(api: Api, fake: FakeKafka) -> None:

@@ -88,6 +88,8 @@ class LogFollower:
                         await self._read_all(partitions)
                         if not any(map(self._has_more, partitions)):
                             await watch.wait()
+                            await asyncio.sleep(0)  # a reader that is woken at once blocks no one
+                            self._partitions.open_partitions(memory.topic)
         except (NotFound, LogReplaced):
             return  # the memory of a topic that is gone is forgotten
 

@@ -57,6 +57,7 @@ class KafkaLog:
         topic_id: str,
         *,
         on_moved: Callable[[Hashable], None],
+        on_abandoned: Callable[[LogReader], None],
         on_replaced: Callable[[], None],
     ) -> None:
         """`on_moved` gets the log when readers may see more; `on_replaced` as in `LogReader`."""
@@ -72,7 +73,7 @@ class KafkaLog:
             on_replaced=on_replaced,
         )
         self._reads = reads
-        self._on_moved = on_moved
+        self._on_abandoned = on_abandoned
         self._waiting: set[asyncio.Task[None]] = set()
         """The waits of `when_committed`."""
 
@@ -270,7 +271,7 @@ class KafkaLog:
 
     def abandon(self, error: Exception) -> None:  # noqa: ARG002  # they find out when they read
         """Wake the readers: the topic is deleted."""
-        self._on_moved(self)
+        self._on_abandoned(self.reader)
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         cluster = self._reads.cluster

@@ -39,6 +39,7 @@ class Logs:
             topic_partition,
             topic_id,
             on_moved=self._moved,
+            on_abandoned=self._followers.abandon,
             on_replaced=partial(self._on_replaced, topic_partition),
         )
 

@@ -76,6 +76,10 @@ class Followers:
         if not log.is_fetched:  # otherwise the fetch returns now, with the records
             self._wake(log.identity)
 
+    def abandon(self, log: LogReader) -> None:
+        """Wake the readers of a log that is gone."""
+        self._wake(log.identity)
+
     def close(self) -> None:
         """End all fetches."""
         for task in self._tasks:
@@ -84,14 +88,11 @@ class Followers:
     # -- the logs ----------------------------------------------------------------------------
 
     def _enlist(self, log: LogReader) -> None:
-        """Put a log into the next fetch from its leader; wake its readers if there is no log."""
+        """Put a log into the next fetch from its leader, once there is one."""
         try:
             leader = log.leader()
-        except NoAnswer:
+        except (EngineError, NoAnswer):  # readers of a deleted topic are woken by `abandon`
             self._begin(self._enlist_later((log,)))
-        except EngineError:
-            self._followed.discard(log)
-            self._wake(log.identity)
         else:
             if log.is_verified(leader):
                 self._join(leader.node, log)

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from app.store.kafka.log import KafkaLog
 from app.store.kafka.read import followers
 from app.store.kafka.read.page import Wanted
+from engine.errors import TopicNotFound
 from engine.types import FetchIsolation
 from tests.support.builders import new_batch
 from tests.support.fake_kafka import eventually
@@ -181,6 +182,7 @@ async def test_readers_of_a_topic_that_is_gone_are_woken(client: Client) -> None
         del client.fake.topics["events"]
         client.fake.move()
         await client.cluster.refresh()
+        log.abandon(TopicNotFound("it was deleted"))
         async with asyncio.timeout(30):
             await waiting
 
