@@ -77,11 +77,11 @@ class SnapshotFiles:
             file.truncate(0)
             try:
                 file.append(content)
+                if sync:
+                    file.sync_all()
             except OSError:
-                self.fs.remove(path)  # it would count as damaged
+                self.fs.remove(path)  # it would count as damaged, now or after a power cut
                 raise
-            if sync:
-                file.sync_all()
         if sync:
             self.fs.sync_directory(self._directory)
         self.note(offset)

@@ -118,7 +118,12 @@ class Staging:
         return staged or ProducerEntry(producer_id)
 
     def stage_data(self, header: BatchHeader, lowest_verified_sequence: int | None) -> None:
-        """Check a data batch and stage its step. Raises what `judge_data` raises."""
+        """Check a data batch and stage its step. Raises what `judge_data` raises.
+
+        Only the producer's first batch of an append is compared with what was verified.
+        """
+        if header.producer_id in self._entries:
+            lowest_verified_sequence = None
         entry = self.entry(header.producer_id)
         step = judge_data(
             entry,

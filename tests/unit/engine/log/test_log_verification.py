@@ -124,3 +124,15 @@ def test_a_closed_log_verifies_nothing(log: Log) -> None:
     log.close()
     with pytest.raises(StorageOffline):
         verify(log)
+
+
+def test_after_a_verification_several_batches_may_be_appended_at_once(log: Log) -> None:
+    """Only the first one is compared with the sequence that was verified."""
+    verify(log, 0)
+    with pytest.raises(SequenceGap, match="sequence 0 was expected, 1 was received"):
+        append(log, 1, transactional=False)
+    batches = [
+        new_batch(producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
+        for sequence in range(3)
+    ]
+    assert log.append(bytearray(b"".join(batches))).last_offset == 2

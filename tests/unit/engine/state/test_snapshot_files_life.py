@@ -71,6 +71,18 @@ def test_a_snapshot_that_cannot_be_synced_holds_the_recovery_point() -> None:
     assert log.durability.recovery_point == 0
 
 
+def test_a_snapshot_whose_sync_failed_is_not_found_by_the_next_start() -> None:
+    """It would be readable until the power fails, and then count as damaged."""
+    world = World()
+    log = world.open_log(DENSE)
+    Producer(log).send()
+    log.durability.flush()
+    world.disk.fail("sync", path_end=".snapshot")
+    with pytest.raises(StorageOffline):
+        log.close()
+    assert snapshots_of(world) == []
+
+
 @kafka("UnifiedLogTest.testInitializationOfProducerSnapshotsUpgradePath")
 @pytest.mark.parametrize(
     ("clean", "recovery_point", "expected"),
