@@ -338,7 +338,11 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     },
     "Liveness": {"status": "live"},
     "Readiness": {"status": "ready"},
-    "Limits": {"limits": {"max_request_bytes": 16777216, "max_wait_ms": 60000}},
+    "Limits": {
+        "backend": "local",
+        "durability": "fsync",
+        "limits": {"max_request_bytes": 16777216, "max_wait_ms": 60000},
+    },
     "SplitPlan": {
         "topic": "flights",
         "partitions": [

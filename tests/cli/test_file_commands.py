@@ -100,7 +100,15 @@ def test_ingest_refuses_a_sink_it_does_not_know(run: Run, tmp_path: Path) -> Non
     """The refusal is printed before Spark is started."""
     refused = run("ingest", "--topic", "t", "--to", "tape:1", "--checkpoint", str(tmp_path / "c"))
     assert refused.exit_code == 3
-    assert "parquet:PATH, delta:PATH or json:PATH" in refused.stderr
+    assert "parquet:PATH, json:PATH, delta:PATH, delta:URL or iceberg:" in refused.stderr
+
+
+@pytest.mark.parametrize("topics", [[], ["--topic", "t", "--topic-pattern", "t.*"]])
+def test_ingest_takes_one_topic_or_a_pattern(run: Run, topics: list[str], tmp_path: Path) -> None:
+    """Neither or both are a mistake of the command line."""
+    refused = run("ingest", *topics, "--to", "delta:lake", "--checkpoint", str(tmp_path / "c"))
+    assert refused.exit_code == 2
+    assert "either --topic or --topic-pattern" in refused.stderr
 
 
 def test_ingest_of_a_topic_that_is_not_there(run: Run, tmp_path: Path) -> None:

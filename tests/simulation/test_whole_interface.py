@@ -54,6 +54,7 @@ NOT_USED = {
     "LogCleaner.stop": BY_RUNTIME,
     "LogProducers.forget_idle": "a data directory that remembers too many producers calls it",
     "LogReader.fetch": "a move calls it",
+    "Durability.is_commit_small": "a round on the caller's thread asks it",
     "Durability.begin_commit": "a round of the committer calls it",
     "Durability.end_commit": "a round of the committer calls it",
     "Durability.flush_soon": "rolls and retention call it",

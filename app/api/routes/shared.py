@@ -126,6 +126,10 @@ def _ensure_understood(request: Request) -> None:
             raise RequestValidationError(faults)
 
 
+MAX_DIGITS: Final = 10
+"""Of a partition's number that is looked for; a longer one does not exist, or begins with zeros."""
+
+
 async def _exchange(request: Request) -> AsyncIterator[Exchange]:
     """Admit the request; what it holds is given back when its answer has been sent."""
     service: Service = request.app.state.service
@@ -138,7 +142,8 @@ async def _exchange(request: Request) -> AsyncIterator[Exchange]:
         topic = request.path_params.get("topic")
         if topic is not None:
             number = str(request.path_params.get("partition", ""))
-            await service.look_for(topic, int(number) if number.isdecimal() else 0)
+            is_number = number.isdecimal() and len(number) <= MAX_DIGITS
+            await service.look_for(topic, int(number) if is_number else 0)
         yield exchange
     finally:
         exchange.close()
