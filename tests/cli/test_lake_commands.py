@@ -91,6 +91,13 @@ def show(terminal: Terminal) -> None:
             display(event)
 
 
+def test_a_lake_that_is_not_there_is_not_compacted(run: Run, tmp_path: Path) -> None:
+    """What the lake says is the sentence of the command."""
+    refused = run("lake", "compact", f"delta:{tmp_path / 'none'}")
+    assert refused.exit_code == 1
+    assert "none" in refused.stderr
+
+
 def test_a_program_gets_a_line_an_event(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """Each with its name, and nothing else anywhere."""
     show(Terminal(as_json=True))

@@ -236,10 +236,6 @@ class Cluster:
         """Return a broker's response; raises NoAnswer. Requests of one lane are sent in order."""
         return decoded(await self._lane(node, lane).send(request), response)
 
-    async def send_raw(self, node: int, request: RequestPayload, *, lane: str) -> memoryview:
-        """Return a broker's response after its size, from the correlation id on."""
-        return await self._lane(node, lane).send(request)
-
     async def send_only(self, node: int, request: RequestPayload, *, lane: str) -> None:
         """Send a request that has no response."""
         await self._lane(node, lane).send(request, has_response=False)

@@ -35,6 +35,12 @@ def test_a_line_that_is_not_one_value_is_named(body: bytes, line: int) -> None:
         json_lines(body, max_records=10)
 
 
+def test_lines_that_are_not_utf_8_are_refused() -> None:
+    """The decoder does not look at the bytes of a text that it does not decode."""
+    with pytest.raises(MalformedRequest, match="UTF-8"):
+        json_lines(b'1\n"\xff"', max_records=2)
+
+
 def test_lines_are_counted_before_they_are_made() -> None:
     """Of text and of NDJSON; also where the lines are empty."""
     for lines in (json_lines, text_lines):

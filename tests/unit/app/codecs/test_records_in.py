@@ -334,3 +334,14 @@ def test_a_long_line_of_many_values_is_refused_before_it_is_decoded() -> None:
     body = b'{"value":1}\n' + b"{} " * 1_000_000
     with pytest.raises(MalformedRequest, match=r"^line 2: "):
         read(body, is_ndjson=True)
+
+
+@pytest.mark.parametrize("is_ndjson", [True, False], ids=["lines", "document"])
+def test_a_wrong_record_of_a_large_body_is_named(*, is_ndjson: bool) -> None:
+    """Its records are found one by one, because all at once could be millions."""
+    records = [{"value": "x" * 1_000}] * 3_000
+    records[2_000] = {"values": "x"}
+    body = ndjson(records) if is_ndjson else json.dumps({"records": records}).encode()
+    with pytest.raises(InvalidRecord) as caught:
+        read(body, is_ndjson=is_ndjson)
+    assert [fault["index"] for fault in caught.value.errors] == [2_000]

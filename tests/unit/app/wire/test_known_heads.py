@@ -121,3 +121,16 @@ def test_no_other_bytes_are_taken_for_a_known_head(changes: list[tuple[int, int,
     if found is not None:
         assert Parsed(head).is_complete
         assert same(found, head)
+
+
+def test_a_length_that_is_not_a_number_is_left_to_the_parser() -> None:
+    """The parser's side answers 400 to it."""
+    assert known().find(signed(b"c3", b"1a")) is None
+
+
+def test_a_head_whose_lines_are_not_its_headers_is_not_remembered() -> None:
+    """A line that only some parsers take for one would hide in the bytes."""
+    known_heads = KnownHeads(max_body_bytes=1_000)
+    head = signed(b"a1")
+    known_heads.add(head.replace(b"X-Id", b"X-More: 1\r\nX-Id"), understood(head))
+    assert known_heads.find(head.replace(b"X-Id", b"X-More: 1\r\nX-Id")) is None

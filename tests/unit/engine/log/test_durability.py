@@ -6,6 +6,8 @@ import pytest
 
 from engine.errors import StorageFull
 from engine.fs import names
+from engine.guard import WouldBlock
+from engine.log.durability import SMALL_COMMIT_BYTES
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.kafka import kafka
@@ -43,6 +45,20 @@ def test_many_rolls_lose_nothing() -> None:
     assert read_values(log) == values
     world.scheduler.run_due()
     assert log.durability.recovery_point >= segment_bases(log)[-1]
+
+
+def test_a_caller_that_may_not_wait_commits_little() -> None:
+    """More bytes are left to a thread that may wait for the disk."""
+    log = World().open_log(CONFIG)
+    append_values(log, b"small")
+    log.durability.commit()
+    append_values(log, b"small")
+    assert log.durability.commit(nonblocking=True) == 2
+    append_values(log, bytes(SMALL_COMMIT_BYTES))
+    with pytest.raises(WouldBlock):
+        log.durability.commit(nonblocking=True)
+    assert log.watermarks.high_watermark == 2
+    assert log.durability.commit() == 3
 
 
 @kafka("UnifiedLogTest.testSizeBasedLogRoll")

@@ -93,6 +93,7 @@ async def test_what_needs_no_records_asks_for_the_offsets_alone(client: Client) 
     assert shown(await log.read(wanted(3, 0, minimum_one_batch=False)))[2] is ReadEnd.MAX_BYTES
     assert shown(await log.read(wanted(6, 0, minimum_one_batch=False)))[2] is ReadEnd.LOG_BOUND
     assert client.fake.requests["Fetch"] == 0
+    assert log.read_now(wanted(3, end_offset=3), waits=True) is None
     with pytest.raises(OffsetBeyondLogEnd):
         await log.read(wanted(7, end_offset=7))
 
