@@ -121,7 +121,10 @@ def test_ten_look_ups_in_bombs_do_not_decode_them_all_at_once(tmp_path: Path) ->
 
 
 def test_two_appends_of_bombs_do_not_decode_them_at_once(tmp_path: Path) -> None:
-    """Four appends of a few KB that decode to 62 MiB, on two threads: one is decoded at a time."""
+    """Four appends of a few KB that decode to 62 MiB, on two threads: one is decoded at a time.
+
+    One takes up to 250 MiB for a moment, four times what it decodes to.
+    """
     bomb = bomb_of([b"\x01" * (62 * MIB)])
     head = f"POST {BATCHES} HTTP/1.1\r\nhost: localhost\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in RAW.items())
@@ -133,4 +136,4 @@ def test_two_appends_of_bombs_do_not_decode_them_at_once(tmp_path: Path) -> None
         for wire in wires:
             wire.sendall(append)
         assert {int(wire.recv(12)[9:]) for wire in wires} == {201}
-        assert process.peak_bytes() - before < 250 * MIB
+        assert process.peak_bytes() - before < 300 * MIB
