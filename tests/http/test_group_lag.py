@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.codecs import stored
+from app.operations.group_lag import LOOKED_AT_TOGETHER
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from engine.records.header import HEADER_BYTES, Codec
@@ -39,6 +40,14 @@ async def at(api: Api, offset: int, partition: int = 0) -> None:
     """Store an offset of the group."""
     url = f"/v1/groups/lake/offsets/events/{partition}"
     assert (await api.client.put(url, json={"offset": offset})).status_code in {200, 201}
+
+
+async def test_a_group_with_many_offsets_has_a_lag_in_each(api: Api) -> None:
+    """Between some of them other requests have their turn."""
+    await api.client.patch("/v1/topics/events", json={"partitions": LOOKED_AT_TOGETHER + 1})
+    for partition in range(LOOKED_AT_TOGETHER + 1):
+        await at(api, 0, partition)
+    assert len(await lags(api)) == LOOKED_AT_TOGETHER + 1
 
 
 async def lags(api: Api, query: str = "") -> list[int | None]:

@@ -104,6 +104,7 @@ async def test_an_empty_request_is_a_success_and_no_record(
         (f"{PATH}logs", PROTOBUF, b"\x0a\x05abc", 400, 3, "at byte 0"),
         (f"{PATH}logs", PROTOBUF, b"\x0a\x01a\x0b", 400, 3, "at byte 3"),
         (f"{PATH}logs", PROTOBUF, b"\x02\x00", 400, 3, "at byte 0"),
+        (f"{PATH}logs", PROTOBUF, b"\x0d\0\0\0\0\x0d\0", 400, 3, "at byte 5"),
         (f"{PATH}logs", PROTOBUF, b"\xff" * 11, 400, 3, "at byte 0"),
         (f"{PATH}logs", JSON, b"[]", 400, 3, "resourceLogs"),
         (f"{PATH}logs", JSON, b"{", 400, 3, "not JSON"),
@@ -111,6 +112,7 @@ async def test_an_empty_request_is_a_success_and_no_record(
         (f"{PATH}logs", {"content-type": "text/plain"}, b"x", 415, 3, "application/x-protobuf"),
         (f"{PATH}logs", PROTOBUF | {"content-encoding": "br"}, b"x", 415, 3, "br"),
         (PATH.replace("events", "other") + "logs", PROTOBUF, b"", 404, 5, "does not exist"),
+        (PATH.replace("events", "o" * 200) + "logs", PROTOBUF, b"", 404, 5, "does not exist"),
         (PATH.replace("events", "other") + "logs", JSON, b"{}", 404, 5, "does not exist"),
     ],
 )

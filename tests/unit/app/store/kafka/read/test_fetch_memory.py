@@ -64,13 +64,13 @@ async def test_a_slow_broker_uses_up_its_own_share() -> None:
 async def test_a_read_that_is_given_up_holds_nothing() -> None:
     """Neither while it waits, nor when its turn has just come."""
     memory = FetchMemory(100, lambda: 1)
-    first, gone, late, last = (Reader(memory, 100) for _ in range(4))
+    async with memory.hold(1, 100):
+        gone, late, last = (Reader(memory, 100) for _ in range(3))
+        await settle()
+        await gone.stop()
+    late.task.cancel()  # its turn has come, and it does not know yet
     await settle()
-    await gone.stop()
-    first.end.set()
-    await first.task  # the turn of `late` has come, and it does not know yet
-    await late.stop()
-    await settle()
+    assert not late.has_begun
     assert last.has_begun
     last.end.set()
     await last.task
