@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from app.store.kafka import appends, cluster, documents, topics
+from app.store.kafka import appends, cluster, documents, log, topics
+from app.store.kafka.read import followers
 from app.store.kafka.store import KafkaStore
 from app.store.port import Partition
 from engine.clock import SystemClock
@@ -47,7 +48,7 @@ class Opened:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have everything repeated at once."""
-    for module in (appends, cluster, documents, topics):
+    for module in (appends, cluster, documents, followers, log, topics):
         monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
     monkeypatch.setattr(cluster, "RECONNECT_SECONDS", 0.0)
     monkeypatch.setattr(topics, "LOOK_SECONDS", 0.0)

@@ -7,16 +7,14 @@ import pytest
 
 from app.operations.read.wait import Tail
 from app.settings import Settings
-from app.store.kafka import cluster as cluster_module
-from app.store.kafka import log as log_module
 from app.store.kafka.cluster import Cluster
 from app.store.kafka.log import KafkaLog
 from app.store.kafka.logs import Logs
 from app.store.kafka.metadata import Metadata
 from app.store.kafka.metrics import KafkaMetrics
-from app.store.kafka.read import followers as followers_module
 from engine.types import TopicPartition
 from tests.support.fake_kafka import FakeKafka, fake_kafka
+from tests.support.kafka_store import hurry
 
 
 @dataclass
@@ -43,18 +41,16 @@ async def _ignore(_: Metadata) -> None:
 
 
 @pytest.fixture
-async def fake(anyio_backend: str) -> AsyncIterator[FakeKafka]:
-    """Two nodes, of which the first leads every log."""
+async def fake(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeKafka]:
+    """Two nodes, of which the first leads every log; what is repeated is repeated at once."""
+    hurry(monkeypatch)
     async with fake_kafka(nodes=2) as fake:
         yield fake
 
 
 @pytest.fixture
-async def client(fake: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
-    """A service that repeats at once what is to be repeated."""
-    for module in (cluster_module, followers_module, log_module):
-        monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(cluster_module, "RECONNECT_SECONDS", 0.0)
+async def client(fake: FakeKafka) -> AsyncIterator[Client]:
+    """A service in front of it."""
     settings = Settings(kafka=fake.addresses, kafka_request_timeout_ms=5_000)
     metrics, tail = KafkaMetrics(), Tail()
     cluster = Cluster(settings, _ignore)

@@ -35,19 +35,11 @@ from engine.records.control import ControlType, build_end_marker
 from engine.records.header import ATTRIBUTES_POSITION, MAGIC_POSITION, TRANSACTIONAL_MASK
 from engine.records.scan import iter_headers
 from tests.support.builders import new_batch
-from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
+from tests.support.fake_kafka import FakeKafka, eventually
 from tests.support.fake_log import FakeLog
-from tests.support.kafka_store import Opened, hurry, opened
+from tests.support.kafka_store import Opened, opened
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def fake(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeKafka]:
-    """Two brokers, of which the first leads every partition."""
-    hurry(monkeypatch)
-    async with fake_kafka(nodes=2) as fake:
-        yield fake
 
 
 @pytest.fixture

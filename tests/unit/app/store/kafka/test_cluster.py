@@ -1,7 +1,6 @@
 """The cluster: metadata that is kept current, coordinators, attempts that are repeated."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -14,17 +13,9 @@ from app.store.kafka.cluster import Cluster
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
 from app.store.kafka.metadata import ALL_TOPICS, EMPTY, Metadata
 from engine.errors import TopicNotFound
-from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
+from tests.support.fake_kafka import FakeKafka, eventually
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def fake(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeKafka]:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.0)
-    async with fake_kafka(nodes=2) as fake:
-        yield fake
 
 
 async def _ignore(_: Metadata) -> None:

@@ -17,17 +17,10 @@ from engine.errors import (
 )
 from engine.types import TopicPartition
 from tests.support.builders import new_batch
-from tests.support.fake_kafka import FakeKafka, fake_kafka
-from tests.support.kafka_store import Opened, hurry, opened
+from tests.support.fake_kafka import FakeKafka
+from tests.support.kafka_store import Opened, opened
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def fake(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeKafka]:
-    hurry(monkeypatch)
-    async with fake_kafka(nodes=2) as fake:
-        yield fake
 
 
 @pytest.fixture
