@@ -350,9 +350,7 @@ async def test_who_waits_for_the_disk_has_it_flushed_for_all(service: Service) -
     gathering.add(partition)
     gathering.add(partition, acks="all")
     await gathering.put()
-    waiting = local(service).commits.wait(partition.log, 2)
-    assert waiting is not None
-    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(partition.committed(2), 30)
     assert partition.log.watermarks.high_watermark == 2
 
 
