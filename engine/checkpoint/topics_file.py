@@ -44,6 +44,9 @@ class TopicEntry:
     compacted: bool = False
     """It was compacted at some time, so its offsets may have gaps."""
 
+    added_partitions: int = 0
+    """How many of the last partitions of an adopted topic were added since its adoption."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicsCopy:
@@ -104,7 +107,7 @@ class TopicsFile:
         fields = stored if isinstance(stored, dict) else {}
         topic_id, partitions, config = map(fields.get, ("id", "partitions", "config"))
         adopted, deleted = fields.get("adopted"), fields.get("deleted", False)
-        compacted = fields.get("compacted", False)
+        compacted, added = fields.get("compacted", False), fields.get("added_partitions", 0)
         if not (
             is_valid_topic_name(name)
             and isinstance(topic_id, str)
@@ -116,17 +119,19 @@ class TopicsFile:
             and isinstance(adopted, bool)
             and isinstance(deleted, bool)
             and isinstance(compacted, bool)
+            and isinstance(added, int)
+            and 0 <= added <= partitions
         ):
             raise corrupt(self.path, f"topic {name!r} is malformed")
         try:
             parse_overrides(config)
         except InvalidConfig as error:
             raise corrupt(self.path, f"of topic {name!r}: {error}") from error
-        return TopicEntry(topic_id, partitions, config, adopted, deleted, compacted)
+        return TopicEntry(topic_id, partitions, config, adopted, deleted, compacted, added)
 
 
 def _stored(entry: TopicEntry) -> dict[str, object]:
-    """Return the entry for the file, with the flags for deletion and compaction only if set."""
+    """Return the entry for the file, without the optional fields that have their defaults."""
     fields: dict[str, object] = {
         "id": entry.id,
         "partitions": entry.partitions,
@@ -137,4 +142,6 @@ def _stored(entry: TopicEntry) -> dict[str, object]:
         fields["deleted"] = True
     if entry.compacted:
         fields["compacted"] = True
+    if entry.added_partitions:
+        fields["added_partitions"] = entry.added_partitions
     return fields

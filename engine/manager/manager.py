@@ -238,10 +238,9 @@ class LogManager(Catalog):
             before = self.topic(name)
             ensure_may_be_changed(before, internal=internal)
             after = replace(
-                before,
+                before.with_partitions(before.partitions if partitions is None else partitions),
                 overrides=merged(before.overrides, changes or {}),
                 was_compacted=before.entry.compacted,
-                partitions=before.partitions if partitions is None else partitions,
             ).under(self._config.default_topic_config)
             if after.partitions < before.partitions:
                 raise InvalidRequestValue(

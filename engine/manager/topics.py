@@ -57,6 +57,8 @@ class Topic:
     was_compacted: bool = False
     """Whether it may have been compacted: by an earlier configuration, the defaults, or a
     broker."""
+    added_partitions: int = 0
+    """How many of the last partitions of an adopted topic were added since its adoption."""
     entry: TopicEntry = field(init=False, repr=False, compare=False)
     """The topic's entry in the topics file. Always the same object, so that unchanged entries are
     not encoded again."""
@@ -64,9 +66,29 @@ class Topic:
     def __post_init__(self) -> None:
         compacted = self.was_compacted or self._asks_for_compaction
         entry = TopicEntry(
-            self.topic_id, self.partitions, self.overrides, self.adopted, compacted=compacted
+            self.topic_id,
+            self.partitions,
+            self.overrides,
+            self.adopted,
+            compacted=compacted,
+            added_partitions=self.added_partitions,
         )
         object.__setattr__(self, "entry", entry)
+
+    @property
+    def own_partitions(self) -> range:
+        """The partitions that tidelog created: a start creates those that are missing.
+
+        The partitions of an adopted topic that were missing at its adoption are on other brokers.
+        """
+        return range(
+            self.partitions - self.added_partitions if self.adopted else 0, self.partitions
+        )
+
+    def with_partitions(self, partitions: int) -> Self:
+        """Return the topic with partitions added."""
+        added = self.added_partitions + partitions - self.partitions if self.adopted else 0
+        return replace(self, partitions=partitions, added_partitions=added)
 
     @property
     def may_have_gaps(self) -> bool:
@@ -102,8 +124,15 @@ class Topic:
 
     @classmethod
     def of_entry(cls, name: str, entry: TopicEntry) -> Self:
-        was_compacted = entry.compacted
-        return cls(name, entry.id, entry.partitions, entry.config, entry.adopted, was_compacted)
+        return cls(
+            name,
+            entry.id,
+            entry.partitions,
+            entry.config,
+            entry.adopted,
+            entry.compacted,
+            entry.added_partitions,
+        )
 
 
 def new_topic_id() -> str:
@@ -227,8 +256,7 @@ def reconcile(
     unmarked = [
         log
         for topic in topics.values()
-        if not topic.adopted
-        for log in (TopicPartition(topic.name, number) for number in range(topic.partitions))
+        for log in (TopicPartition(topic.name, number) for number in topic.own_partitions)
         if served.get(log) is None
     ]
     return Reconciled(topics, tuple(unmarked), tuple(sorted(leftovers)))
@@ -257,7 +285,9 @@ def _reconcile_topic(
         # the logs, so missing offsets no longer prove a lost tail.
         _LOG.warning("topic %s now has id %s; it had %s", name, topic_id, recorded.topic_id)
         recorded = replace(recorded, topic_id=topic_id, was_compacted=True)
-    return replace(recorded, partitions=max(partitions, recorded.partitions))
+    if partitions > recorded.partitions:  # a broker added some, maybe others elsewhere
+        return replace(recorded, partitions=partitions, added_partitions=0)
+    return recorded
 
 
 def _common_id(directories: Mapping[TopicPartition, str | None]) -> str | None:

@@ -134,9 +134,7 @@ class DirectoryCheck:
 
     def _judge_topics(self, present: Mapping[TopicPartition, _OneDirectory]) -> Findings:
         for name, topic in self._topics.items():
-            if topic.adopted:
-                continue
-            for log in (TopicPartition(name, number) for number in range(topic.partitions)):
+            for log in (TopicPartition(name, number) for number in topic.own_partitions):
                 if log not in present:
                     path = self._directories[0].path / partition_directory_name(log)
                     detail = "the partition's directory is missing: opening creates an empty one"

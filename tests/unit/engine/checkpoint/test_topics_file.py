@@ -25,6 +25,7 @@ def test_topics_come_back_after_a_power_cut(disk: ForgetfulDisk, topics_file: To
     topics = {
         "flights": TopicEntry(TOPIC_ID, 4, {"retention.ms": "-1"}),
         "adopted": TopicEntry("8fQeB1MbSbmXbwPeFIy0qg", 1, adopted=True),
+        "grown": TopicEntry("9fQeB1MbSbmXbwPeFIy0qg", 3, adopted=True, added_partitions=2),
         "going": TopicEntry("FxjEwys-QCOgACeMbkEdXQ", 1, deleted=True),
         "gaps": TopicEntry("GxjEwys-QCOgACeMbkEdXQ", 1, compacted=True),
     }
@@ -118,6 +119,9 @@ def test_damaged_file_is_refused(place: Place, topics_file: TopicsFile, content:
         ("a", {"config": []}),
         ("a", {"adopted": 1}),
         ("a", {"deleted": 1}),
+        ("a", {"added_partitions": "1"}),
+        ("a", {"added_partitions": -1}),
+        ("a", {"added_partitions": 5}),
     ],
 )
 def test_malformed_topic_is_refused(

@@ -108,6 +108,40 @@ def test_a_topic_grows_by_all_partitions_or_none(power_cut: bool) -> None:  # no
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
+def test_an_adopted_topic_grows_by_all_partitions_or_none(
+    power_cut: bool,  # noqa: FBT001 - parametrized
+) -> None:
+    """A start completes partitions that were recorded, but none that the broker had elsewhere.
+
+    It skipped adopted topics, so their new partitions were listed and did not exist.
+    """
+    outcomes = set()
+    for step in range(1, MOST_STEPS):
+        world = World()
+        world.fs.make_directory(DATA / "broker-1")
+        world.fs.sync_directory(DATA)
+        manager = world.open_manager()
+        with world.disk.power_cut_before(step):
+            try:
+                manager.update_topic("broker", {"retention.ms": "-1"}, 4)
+                was_done = True
+            except PowerCut:
+                was_done = False
+        world.restart(power_cut=power_cut)
+        manager = world.open_manager()
+        topic = manager.topic("broker")
+        outcomes.add(topic.partitions)
+        assert topic.partitions == (4 if was_done else topic.partitions)
+        assert live(world, "broker") == list(range(1, topic.partitions))
+        for number in range(2, topic.partitions):
+            log = manager.log(TopicPartition("broker", number))
+            assert log.append(new_batch()).base_offset == 0
+        if was_done:
+            break
+    assert outcomes == {2, 4}
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
 def test_a_topic_is_deleted_whole_or_not_at_all(power_cut: bool) -> None:  # noqa: FBT001 - parametrized
     """Whichever step of deleteTopic is the last, no part of a deleted topic comes back."""
     outcomes = set()

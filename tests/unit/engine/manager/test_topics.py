@@ -62,6 +62,22 @@ def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
     assert plan.unmarked == ()
 
 
+def test_partitions_added_to_an_adopted_topic_are_made() -> None:
+    """They were recorded, so a start completes them; those missing at the adoption stay missing."""
+    adopted = Topic("events", ID, 3, adopted=True).with_partitions(4).with_partitions(6)
+    plan = reconcile({"events": adopted.entry}, {partition(2): ID, partition(3): ID})
+    assert plan.topics["events"] == adopted
+    assert plan.unmarked == (partition(4), partition(5))
+
+
+def test_partitions_that_a_broker_added_to_an_adopted_topic_are_not_made() -> None:
+    """Those without a directory are on other brokers; so may be the earlier ones by then."""
+    adopted = Topic("events", ID, 1, adopted=True).with_partitions(3)
+    plan = reconcile({"events": adopted.entry}, {partition(0): ID, partition(4): ID})
+    assert plan.topics["events"] == Topic("events", ID, 5, adopted=True)
+    assert plan.unmarked == ()
+
+
 @kafka("UnifiedLogTest.testLogFailsWhenInconsistentTopicIdSet")
 def test_directories_that_disagree_stop_the_start() -> None:
     """Two topic ids under one name are two topics; it is unknown which one is meant."""
@@ -112,7 +128,7 @@ def test_an_adopted_topic_keeps_everything_until_it_is_configured() -> None:
 
 def test_a_topic_becomes_an_entry_and_back() -> None:
     """The entry is read back as it was written."""
-    topic = Topic("events", ID, 2, {"retention.ms": "-1"}, adopted=True)
+    topic = Topic("events", ID, 2, {"retention.ms": "-1"}, adopted=True, added_partitions=1)
     assert Topic.of_entry("events", topic.entry) == topic
 
 

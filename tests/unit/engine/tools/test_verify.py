@@ -418,10 +418,9 @@ def test_directories_in_the_place_of_files_are_refusals(path: Path) -> None:
 def test_a_missing_topic_id_is_a_note() -> None:
     """Opening creates the file from the topics file."""
     filled = fill()
-    path = PARTITION / names.PARTITION_METADATA
-    filled.world.fs.remove(path)
+    filled.world.fs.remove(PARTITION / names.PARTITION_METADATA)
     (finding,) = check(filled)
-    assert (finding.severity, finding.file) == (Severity.NOTE, path)
+    assert (finding.severity, finding.file.name) == (Severity.NOTE, names.PARTITION_METADATA)
     assert finding.is_left_to_opening
 
 
@@ -429,9 +428,10 @@ def test_a_missing_partition_is_found() -> None:
     """Opening would create an empty one, silently."""
     filled = fill()
     topics = TopicsFile(filled.world.fs, DATA)
-    topics.write({**topics.read(), "other": TopicEntry(TOPIC_ID, 2)})
-    found = [(one.file.name, one.severity) for one in check(filled) if one.is_problem]
-    assert found == [("other-0", Severity.DAMAGE), ("other-1", Severity.DAMAGE)]
+    adopted = TopicEntry(TOPIC_ID, 3, adopted=True, added_partitions=1)
+    topics.write({**topics.read(), "other": TopicEntry(TOPIC_ID, 1), "adopted": adopted})
+    expected = {(Severity.DAMAGE, DATA / name) for name in ("adopted-2", "other-0")}
+    assert set(problems(filled)) == expected
 
 
 def test_leftovers_and_unknown_files_are_notes() -> None:
