@@ -49,6 +49,7 @@ from pyspark_tidelog.tables.parquet_files import (
     NewFile,
     write_on_executors,
 )
+from pyspark_tidelog.tables.rest_catalog import limit_waits
 from pyspark_tidelog.tables.storage import sentence_of
 from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
 from pyspark_tidelog.tables.target import Target
@@ -100,7 +101,7 @@ class IcebergTable:
         """Commit the files as one snapshot."""
         try:
             self._commit(staged)
-        except (RESTError, OSError) as error:
+        except (CommitFailedException, RESTError, OSError) as error:
             raise JobFailed(f"the commit to {self.target} failed: {sentence_of(error)}") from error
 
     def files(self) -> Iterator[DataFile]:
@@ -207,6 +208,7 @@ def open_catalog(target: Target) -> tuple[Catalog, tuple[str, ...]]:
     name, *identifier = target.place.split(".")
     if len(identifier) < 2 or not all(identifier):
         raise OptionError(f"{target} must be iceberg:CATALOG.NAMESPACE.TABLE")
+    limit_waits()
     try:
         catalog = load_catalog(name)
         known = {key: os.environ[each] for each, key in _S3.items() if each in os.environ}
@@ -218,6 +220,10 @@ def open_catalog(target: Target) -> tuple[Catalog, tuple[str, ...]]:
             f"the Iceberg catalog {name} cannot be opened: {sentence_of(error)}; configure it as "
             f"PyIceberg's documentation says, such as PYICEBERG_CATALOG__{name.upper()}__URI"
         ) from error
+    except (RESTError, OSError) as error:
+        raise JobFailed(
+            f"the Iceberg catalog {name} cannot be reached: {sentence_of(error)}"
+        ) from error
     return catalog, tuple(identifier)
 
 
@@ -228,6 +234,8 @@ def current(target: Target) -> CatalogTable | None:
         return catalog.load_table(identifier)
     except NoSuchTableError:
         return None
+    except (RESTError, OSError) as error:
+        raise JobFailed(f"{target} cannot be read: {sentence_of(error)}") from error
 
 
 def _require(target: Target) -> CatalogTable:

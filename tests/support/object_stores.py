@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import socket
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
+
+from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.tables.table import Batch, Table
 
 SECRET: Final = "secret-of-the-bucket"
 Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -73,38 +78,69 @@ class ObjectStore:
 
 @dataclass
 class Faults:
-    """What goes wrong at a server: every so many-th request, in turn."""
+    """What goes wrong at a server: every so many-th request, one kind after the other."""
 
     every: int = 0
     """0 lets all of them pass."""
     counted: int = 0
-    unavailable: int = 0
-    torn: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
 
     def next(self) -> str | None:
         """Return what happens to the next request."""
         self.counted += 1
         if not self.every or self.counted % self.every:
             return None
-        return "torn" if self.counted // self.every % 2 else "unavailable"
+        fault = FAULTS[self.counted // self.every % len(FAULTS)]
+        self.happened[fault] += 1
+        return fault
+
+    def add_through(self, table: Table, add: Callable[[int], object]) -> int:
+        """Add micro-batches as a job does that restarts, until every fault has happened twice.
+
+        Returns how many were added.
+        """
+        self.every = 3
+        for number in itertools.count():
+            if min(self.happened[fault] for fault in FAULTS) > 1:
+                self.every = 0
+                return number
+            for _ in range(50):
+                with suppress(JobFailed, OSError):
+                    if not table.has(Batch("job", number)):
+                        add(number)
+                    break
+            else:
+                raise AssertionError(f"micro-batch {number} was never added: {self.happened}")
+        raise AssertionError
+
+
+FAULTS: Final = ("unavailable", "torn", "silent", "lost")
+"""A 503; a connection that is cut in the middle of an upload; a request that is never answered;
+and one that is carried out, without an answer."""
 
 
 def _failing(application: Application, faults: Faults) -> Application:
-    """Answer some requests with 503, and cut the connection in the middle of others."""
-
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         fault = faults.next()
+        if fault is None:
+            return application(environ, start_response)
+        sent_bytes = int(environ.get("CONTENT_LENGTH") or 0)
+        connection: socket.socket = environ["werkzeug.socket"]
         if fault == "unavailable":
-            faults.unavailable += 1
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"].read(sent_bytes)
             start_response("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"]
         if fault == "torn":
-            faults.torn += 1
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0) // 2)
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionAbortedError
-        return application(environ, start_response)
+            environ["wsgi.input"].read(sent_bytes // 2)
+        elif fault == "silent":
+            environ["wsgi.input"].read(sent_bytes)
+            while connection.recv(1):  # until the client gives up
+                pass
+        else:
+            b"".join(application(environ, lambda *_more: lambda _written: None))
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        raise ConnectionAbortedError
 
     return answer
 
@@ -144,6 +180,15 @@ def versitygw(folder: Path, program: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def server_of(name: str, folder: Path) -> Iterator[str]:
+    """Run a server by its name: moto, or versitygw, which keeps its files below the folder."""
+    gateway = folder / "buckets"
+    program = shutil.which("versitygw") or ""
+    with moto() if name == "moto" else versitygw(gateway, program) as endpoint:
+        yield endpoint
 
 
 def bucket_at(endpoint: str) -> ObjectStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.utils.config import Config
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType
 
@@ -20,7 +22,7 @@ from pyspark_tidelog.tables.json_rows import arrow_type_of
 from pyspark_tidelog.tables.parquet_files import FileWriter, NewFile
 from pyspark_tidelog.tables.table import Batch, Staged
 from pyspark_tidelog.tables.target import Target, parse_target
-from tests.support.object_stores import SECRET, ObjectStore
+from tests.support.object_stores import SECRET, Faults, ObjectStore, bucket_at, moto
 
 SCHEMA = StructType([StructField("offset", LongType()), StructField("day", DateType())])
 
@@ -45,8 +47,18 @@ def offsets(*numbers: int) -> Any:
 @pytest.fixture
 def table(tmp_path: Path, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> IcebergTable:
     """A table of a catalog in SQLite, its files in a bucket, without a Spark session."""
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"{bucket.url}/warehouse")
+    return table_in(bucket.url, tmp_path, {}, monkeypatch)
+
+
+def table_in(
+    url: str, folder: Path, told: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> IcebergTable:
+    catalog = {
+        "PYICEBERG_CATALOG__LAKE__URI": f"sqlite:///{folder}/catalog.db",
+        "PYICEBERG_CATALOG__LAKE__WAREHOUSE": f"{url}/warehouse",
+    }
+    for name, value in {**catalog, **told}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read when it was imported
     monkeypatch.setattr(iceberg, "write_on_executors", lambda rows, writer: rows.write(writer))
     made = IcebergTable(parse_target("iceberg:lake.web.clicks"))
@@ -179,9 +191,58 @@ def test_a_failed_commit_is_one_sentence_without_secrets(
     staged = table.stage(offsets(1), Batch("job", 0, 7))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    with pytest.raises(JobFailed, match=r"^the commit to iceberg:.* failed: [^\n]*$") as failed:
+    with pytest.raises(
+        JobFailed, match=r"^iceberg:lake\.web\.clicks cannot be read: [^\n]*$"
+    ) as failed:
         table.publish(staged)
     assert SECRET not in str(failed.value)
+
+
+def test_a_server_in_trouble_gets_each_micro_batch_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third request is refused, torn, not answered or loses its answer, and jobs restart."""
+    faults = Faults()
+    with moto(faults) as endpoint:
+        store = bucket_at(endpoint)
+        told = {**store.environment, "PYICEBERG_CATALOG__LAKE__S3__REQUEST_TIMEOUT": "0.3"}
+        table = table_in(store.url, tmp_path, told, monkeypatch)
+        added = faults.add_through(table, lambda number: add(table, offsets(number), number, 0))
+        assert rows_in(table) == [(number, None) for number in range(added)]
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_twice(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job stops with a sentence, and finds the micro-batch when it is started again."""
+    staged = table.stage(offsets(1), Batch("job", 0, 7))
+    commit = SqlCatalog.commit_table
+
+    def lost(*args: Any) -> Any:
+        commit(*args)
+        raise CommitStateUnknownException("the connection was cut")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCatalog, "commit_table", lost)
+        with pytest.raises(JobFailed, match=r"failed: the connection was cut"):
+            table.publish(staged)
+    assert table.has(staged.batch)
+    table.publish(staged)
+    assert rows_in(table) == [(1, None)]
+
+
+def test_a_table_that_always_changes_first_ends_the_job_with_a_sentence(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer wins every race."""
+    staged = table.stage(offsets(1), Batch("job", 0, 7))
+
+    def late(*_args: Any) -> Any:
+        raise CommitFailedException("branch main has changed")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", late)
+    with pytest.raises(JobFailed, match=r"^the commit to .* failed: branch main has changed$"):
+        table.publish(staged)
 
 
 @pytest.mark.parametrize(
