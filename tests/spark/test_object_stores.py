@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from pyspark_tidelog.lake.verifier import Verdict
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.target import parse_target
 from tests.support.kafka_batches import SentRecord
-from tests.support.object_stores import SECRET, ObjectStore, bucket_at, moto, versitygw
+from tests.support.object_stores import SECRET, ObjectStore, bucket_at, server_of
 
 if TYPE_CHECKING:
     from tests.spark.conftest import ServiceProcess
@@ -45,9 +44,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Two servers that this project did not write."""
-    program = shutil.which("versitygw") or ""
-    folder = tmp_path_factory.mktemp("gateway") / "buckets"
-    with moto() if request.param == "moto" else versitygw(folder, program) as endpoint:
+    with server_of(request.param, tmp_path_factory.mktemp("gateway")) as endpoint:
         yield endpoint
 
 
