@@ -69,6 +69,8 @@ class FakeKafka:
         """By the name of the request."""
         self.errors: defaultdict[str, deque[ErrorCode]] = defaultdict(deque)
         """The codes of the next answers, by the name of the request."""
+        self.late_errors: deque[ErrorCode] = deque()
+        """The codes of the next batches that are appended."""
         self.closes: Counter[str] = Counter()
         """How many of the next requests are answered by closing the connection."""
         self.holds: dict[str, asyncio.Event] = {}

@@ -32,6 +32,8 @@ async def produce(fake: FakeKafka, request: Any, r: Any, node: int) -> Any:
             if code is ErrorCode.none or code in late:
                 base_offset = _append(log, one.records)
                 fake.move()
+            if code is ErrorCode.none and fake.late_errors:
+                code = fake.late_errors.popleft()
             partitions.append(
                 r.PartitionProduceResponse(
                     index=one.index,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
+from weakref import WeakValueDictionary
 
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v9.response import PartitionProduceResponse
@@ -83,8 +85,8 @@ class PartitionAppends:
         self._marks = marks
         self._timeout_seconds = timeout_ms / 1000
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._last: dict[int, asyncio.Future[None]] = {}
-        """By producer id: done when its latest batch has its answer."""
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """By producer id, while it has a batch that waits or is in flight."""
 
     async def append(self, batches: Sequence[tuple[BatchHeader, bytes]], acks: str) -> Appended:
         """Append batches one after the other: a request to Kafka has one of a partition.
@@ -108,29 +110,15 @@ class PartitionAppends:
         return done[0] if len(done) == 1 else _joined(done)
 
     async def _append(self, header: BatchHeader, records: bytes, acks: str) -> Appended:
-        if not header.has_producer_id:
-            return await self._deliver(header, records, acks)
-        loop = asyncio.get_running_loop()
-        before = self._last.get(header.producer_id)
-        mine = self._last[header.producer_id] = loop.create_future()
-        try:
-            if before is not None:
-                await asyncio.wait({before})
-            return await self._deliver(header, records, acks)
-        finally:
-            mine.set_result(None)
-            if self._last.get(header.producer_id) is mine:
-                del self._last[header.producer_id]
-
-    async def _deliver(self, header: BatchHeader, records: bytes, acks: str) -> Appended:
         """Send a batch until it has an answer, or its time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_seconds
         may_be_written, why = False, "the broker has not answered"
-        known_end = self._marks.watermarks.log_end_offset
         try:
-            async with asyncio.timeout_at(deadline), self._room:
+            async with asyncio.timeout_at(deadline), self._turn(header), self._room:
+                known_end = self._marks.watermarks.log_end_offset
                 while True:
+                    may_be_written_before = may_be_written
                     try:
                         leader = self._cluster.leader(*self._partition)
                         sent = self._requests.send(leader.node, self._partition, acks, records)
@@ -142,12 +130,12 @@ class PartitionAppends:
                         if code is ErrorCode.none:
                             self._saw(answer, header, acks, leader.epoch)
                             return _appended(header, answer, known_end, self._marks)
-                        may_be_written = code in _UNKNOWN_OUTCOME
+                        may_be_written = may_be_written_before or _may_be_written(answer)
                         if code not in STALE or (may_be_written and not header.has_producer_id):
-                            raise self._refusal(answer, header)
+                            raise self._refusal(answer, header, may_be_written=may_be_written)
                         why = f"the broker answers {code.name.upper()}"
                     except NoAnswer as error:
-                        why, may_be_written = str(error), error.was_sent
+                        why, may_be_written = str(error), may_be_written_before or error.was_sent
                         if may_be_written and not header.has_producer_id:
                             raise CommitTimedOut(
                                 f"{why}; the batch may be in the log, and is not sent again, "
@@ -164,6 +152,15 @@ class PartitionAppends:
                 ) from error
             raise BackendUnavailable(f"nothing was written in time: {why}") from error
 
+    def _turn(self, header: BatchHeader) -> AbstractAsyncContextManager[None]:
+        """Return what lets the batches of a producer go one after the other."""
+        if not header.has_producer_id:
+            return nullcontext()
+        turn = self._turns.get(header.producer_id)
+        if turn is None:
+            turn = self._turns[header.producer_id] = asyncio.Lock()
+        return turn
+
     def _saw(
         self, answer: PartitionProduceResponse, header: BatchHeader, acks: str, epoch: int
     ) -> None:
@@ -175,10 +172,15 @@ class PartitionAppends:
             leader_epoch=epoch,
         )
 
-    def _refusal(self, answer: PartitionProduceResponse, header: BatchHeader) -> Exception:
-        """Return the error of the contract for a broker's refusal."""
+    def _refusal(
+        self, answer: PartitionProduceResponse, header: BatchHeader, *, may_be_written: bool
+    ) -> Exception:
+        """Return the error of the contract for a broker's refusal.
+
+        It is about one attempt only: an earlier one may have written the batch.
+        """
         code, message = answer.error_code, answer.error_message
-        if code in _UNKNOWN_OUTCOME:
+        if may_be_written:
             return CommitTimedOut(
                 f"{self._partition} may have the batch: the broker answers {code.name.upper()}"
             )
@@ -201,6 +203,15 @@ class PartitionAppends:
             error = error_of(code, message)
             return type(error)(str(error), listed) if isinstance(error, InvalidRecord) else error
         return error_of(code, message)
+
+
+def _may_be_written(answer: PartitionProduceResponse) -> bool:
+    """Return whether the batch may be in the log after an error.
+
+    A broker that loses the leadership while it waits for the replicas answers
+    NOT_LEADER_OR_FOLLOWER, as one that has written nothing: then only the offset differs.
+    """
+    return answer.base_offset >= 0 or answer.error_code in _UNKNOWN_OUTCOME
 
 
 def split(data: Buffer, config: LogConfig, *, checked: bool) -> Sequence[tuple[BatchHeader, bytes]]:

@@ -198,6 +198,71 @@ async def test_a_lost_answer_without_a_producer_is_unknown(
     assert len(log.batches) == 1
 
 
+async def test_a_batch_of_a_leader_that_resigns_is_not_sent_again(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """It answers as one that never led, but with the offset: the new leader may have the batch."""
+    (log,) = fake.create("events")
+    partition = await service.partition()
+    fake.late_errors.append(ErrorCode.not_leader_or_follower)
+    with pytest.raises(CommitTimedOut, match="may have the batch"):
+        await service.append(partition, new_batch(1))
+    fake.late_errors.append(ErrorCode.not_leader_or_follower)
+    assert (await service.append(partition, producer(0))).base_offset == 1
+    assert len(log.batches) == 2
+
+
+@pytest.mark.parametrize(
+    "later",
+    [ErrorCode.not_enough_replicas, ErrorCode.not_leader_or_follower],
+    ids=lambda code: code.name,
+)
+async def test_a_refusal_does_not_undo_a_lost_answer(
+    fake: FakeKafka, service: Opened, later: ErrorCode
+) -> None:
+    """The first attempt has written the batch, whatever the brokers answer to the next ones."""
+    (log,) = fake.create("events")
+    partition = await service.partition()
+    fake.loses_answers["Produce"] = 1
+    fake.errors["Produce"] += [ErrorCode.none, *[later] * 10_000]
+    with pytest.raises(CommitTimedOut) as caught:
+        await service.append(partition, producer(0))
+    assert problem_members(caught.value)["side_effects"] == "unknown"
+    assert len(log.batches) == 1
+
+
+async def test_a_broker_that_dies_does_not_undo_a_lost_answer(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """The last attempt was not sent; the first one was."""
+    fake.create("events")
+    partition = await service.partition()
+    fake.holds["Produce"] = asyncio.Event()
+    append = asyncio.create_task(service.append(partition, producer(0)))
+    await eventually(partial(_has_sent_more_than, fake, 0))
+    await fake.stop(1)
+    fake.holds.pop("Produce").set()
+    with pytest.raises(CommitTimedOut):
+        await append
+
+
+async def test_a_producers_batch_waits_no_longer_than_its_time(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """Those that wait for an earlier one have not been sent when it ends."""
+    (log,) = fake.create("events")
+    partition = await service.partition()
+    fake.holds["Produce"] = asyncio.Event()
+    batches = [producer(sequence) for sequence in range(4)]
+    done = await asyncio.gather(
+        *[service.append(partition, one) for one in batches], return_exceptions=True
+    )
+    assert [type(one) for one in done] == [CommitTimedOut, *[BackendUnavailable] * 3]
+    fake.holds.pop("Produce").set()
+    assert (await service.append(partition, producer(1))).base_offset == 1
+    assert sequences(log) == [0, 1]
+
+
 async def test_an_answer_without_the_partition_is_no_answer(
     fake: FakeKafka, service: Opened
 ) -> None:
