@@ -71,7 +71,9 @@ class KafkaTopics(Topics):
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_read_at = -1e9
         self._partitions: dict[TopicPartition, KafkaPartition] = {}
-        self._looked_at = -LOOK_SECONDS
+        self._looked_at = 0.0
+        self._look: asyncio.Task[None] | None = None
+        """The latest of `look_for`."""
         self._changing: set[str] = set()
         """Topics whose configuration is read again with the next metadata."""
         self._missing: set[str] = set()
@@ -178,10 +180,12 @@ class KafkaTopics(Topics):
             self._on_gone(name)
 
     async def look_for(self, name: str) -> None:  # noqa: ARG002  # one request brings all of them
-        now = asyncio.get_running_loop().time()
-        if now - self._looked_at >= LOOK_SECONDS:
+        loop = asyncio.get_running_loop()
+        look, now = self._look, loop.time()
+        if look is None or (look.done() and now - self._looked_at >= LOOK_SECONDS):
             self._looked_at = now
-            await self._cluster.refresh()
+            look = self._look = loop.create_task(self._cluster.refresh())
+        await asyncio.wait({look})  # others may have asked for it
 
     def replace(self, topic_partition: TopicPartition) -> None:
         """Forget the handle of a partition whose log was truncated; the next one is another."""

@@ -1,5 +1,6 @@
 """Topics of a cluster: what its brokers say, also late, twice, or not at all."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -166,6 +167,15 @@ async def test_looks_for_unknown_topics_are_few(
     for _ in range(3):
         await service.store.topics.look_for("none")
     assert fake.requests["Metadata"] <= before + 3
+
+
+async def test_all_who_look_wait_for_the_same_look(
+    fake: FakeKafka, service: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of one moment for a topic that was created elsewhere find it all."""
+    monkeypatch.setattr("app.store.kafka.topics.LOOK_SECONDS", 60.0)
+    fake.create("events")
+    await asyncio.gather(*[service.partition() for _ in range(3)])
 
 
 async def test_a_producer_id_is_asked_for_again(fake: FakeKafka, service: Opened) -> None:
