@@ -49,20 +49,21 @@ async def offset_commit(fake: FakeKafka, request: Any, r: Any, node: int) -> Any
                 int(one.committed_leader_epoch),
                 one.committed_metadata,
             )
-    return r.OffsetCommitResponse(
-        throttle_time=NOW,
-        topics=tuple(
-            r.OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    r.OffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=code
-                    )
-                    for one in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
+    topics = _topics(r.OffsetCommitResponseTopic, r.OffsetCommitResponsePartition, request, code)
+    return r.OffsetCommitResponse(throttle_time=NOW, topics=topics)
+
+
+def _topics(topic_type: Any, partition_type: Any, request: Any, code: ErrorCode) -> tuple[Any, ...]:
+    """Answer the same for each partition of a request."""
+    return tuple(
+        topic_type(
+            name=topic.name,
+            partitions=tuple(
+                partition_type(partition_index=one.partition_index, error_code=code)
+                for one in topic.partitions
+            ),
+        )
+        for topic in request.topics
     )
 
 
@@ -113,22 +114,10 @@ async def offset_delete(fake: FakeKafka, request: Any, r: Any, node: int) -> Any
         for one in topic.partitions:
             if code is ErrorCode.none is partition_code and stored is not None:
                 stored.pop((topic.name, int(one.partition_index)), None)
-    return r.OffsetDeleteResponse(
-        error_code=code,
-        throttle_time=NOW,
-        topics=tuple(
-            r.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    r.OffsetDeleteResponsePartition(
-                        partition_index=one.partition_index, error_code=partition_code
-                    )
-                    for one in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
+    topics = _topics(
+        r.OffsetDeleteResponseTopic, r.OffsetDeleteResponsePartition, request, partition_code
     )
+    return r.OffsetDeleteResponse(error_code=code, throttle_time=NOW, topics=topics)
 
 
 async def list_groups(fake: FakeKafka, request: Any, r: Any, node: int) -> Any:
