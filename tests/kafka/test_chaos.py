@@ -24,7 +24,7 @@ import pytest
 from bench.peers.cluster import Cluster
 from tests.support.broker import RealBroker
 from tests.support.cluster import cluster_of
-from tests.support.cycles import Client, Sent, WorkIsOver
+from tests.support.cycles import Client, IdempotentWriter, Sent, WorkIsOver
 from tests.support.histories import Appended, Observed, contradiction
 from tests.support.porcupine import Call, built, verdicts
 from tests.support.replica_set import ReplicaSet
@@ -36,6 +36,14 @@ PATIENCE_S = 120.0
 PROGRESS = 60
 """Appends that must be acknowledged between two kills, beside those in flight."""
 RETRYABLE = frozenset({429, 503, 504})
+
+
+class SendAgain(httpx.TransportError):
+    """A response that asks the client to send its request again."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(answer.text)
+        self.problem = answer.json()
 
 
 class Replicas:
@@ -50,28 +58,40 @@ class Replicas:
         self.is_over = False
 
     def ask(self, client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
-        """Send one request; raises TransportError, WorkIsOver."""
+        """Send one request; raises TransportError, SendAgain, WorkIsOver."""
         if self.is_over:
             raise WorkIsOver
-        url = self._random.choice(self._urls)
-        return client.request(method, f"{url}/v1/topics/{self._topic}{path}", timeout=60, **more)
-
-    def acknowledged(self) -> None:
-        with self._acknowledged:
-            self._count += 1
-            self._acknowledged.notify_all()
+        url = f"{self._random.choice(self._urls)}/v1/topics/{self._topic}{path}"
+        answer = client.request(method, url, timeout=60, **more)
+        if answer.status_code in RETRYABLE:
+            raise SendAgain(answer)
+        if method == "POST" and answer.is_success:
+            with self._acknowledged:
+                self._count += 1
+                self._acknowledged.notify_all()
+        return answer
 
     def wait_for_progress(self) -> None:
         """Return once so many more appends have been acknowledged."""
         with self._acknowledged:
             wanted = self._count + PROGRESS
-            went_on = self._acknowledged.wait_for(lambda: self._count >= wanted, PATIENCE_S)
+            went_on = self._acknowledged.wait_for(
+                lambda: self.is_over or self._count >= wanted, PATIENCE_S
+            )
             assert went_on, f"{self._topic}: nothing is acknowledged any more"
+            if self.is_over:
+                raise WorkIsOver
+
+    def end(self) -> None:
+        """Have all clients end, and the kills."""
+        with self._acknowledged:
+            self.is_over = True
+            self._acknowledged.notify_all()
 
 
 @dataclass
-class Writer(Client):
-    """Sends numbered records, each in one request of its own."""
+class PlainWriter(Client):
+    """No producer: repeats a record only if the problem says that nothing was written."""
 
     sent: list[Sent] = field(default_factory=list)
 
@@ -79,60 +99,25 @@ class Writer(Client):
         for number in itertools.count():
             one = Sent(f"{self.name} {number}", monotonic())
             self.sent.append(one)
-            offset = self.offset_of(one.value, number)
-            if offset is not None:
-                one.offset, one.end = offset, monotonic()
-                self.replicas.acknowledged()
+            one.offset = self._offset_of(one.value)
+            if one.offset is not None:
+                one.end = monotonic()
 
-    @property
-    def replicas(self) -> Replicas:
-        assert isinstance(self.service, Replicas)
-        return self.service
-
-    def offset_of(self, value: str, number: int) -> int | None:
+    def _offset_of(self, value: str) -> int | None:
         """Return the acknowledged offset; None if the outcome stays unknown."""
-        raise AssertionError("how it sends is its own")
-
-
-@dataclass
-class OnceWriter(Writer):
-    """An idempotent producer: sends each record until it is acknowledged, to any replica."""
-
-    producer_id: int = -1
-
-    def offset_of(self, value: str, number: int) -> int:
-        headers = {
-            "Producer-Id": str(self.producer_id),
-            "Producer-Epoch": "0",
-            "Producer-Sequence": str(number),
-        }
-        while True:
-            try:
-                answer = self.post(value, headers)
-            except httpx.TransportError:
-                continue
-            if answer.status_code not in RETRYABLE:
-                assert answer.status_code in (200, 201), answer.text
-                return int(answer.json()["base_offset"])
-
-
-@dataclass
-class PlainWriter(Writer):
-    """No producer: repeats a record only if the problem says that nothing was written."""
-
-    def offset_of(self, value: str, number: int) -> int | None:
         while True:
             try:
                 answer = self.post(value, {})
             except httpx.ConnectError:
                 continue  # the request was never sent
+            except SendAgain as refusal:
+                if refusal.problem["side_effects"] == "none":
+                    continue
+                return None
             except httpx.TransportError:
                 return None
-            if answer.status_code == 201:
-                return int(answer.json()["base_offset"])
-            assert answer.status_code in RETRYABLE, answer.text
-            if answer.json()["side_effects"] != "none":
-                return None
+            assert answer.status_code == 201, answer.text
+            return int(answer.json()["base_offset"])
 
 
 @dataclass
@@ -163,8 +148,6 @@ class Follower(Client):
             answer = self.ask("GET", path)
         except httpx.TransportError:
             return None
-        if answer.status_code in RETRYABLE:
-            return None
         # The replica that was asked before may have seen more of the log.
         if answer.status_code == 416 and answer.json()["retryable"]:
             return None
@@ -183,30 +166,27 @@ class Round:
         with httpx.Client(base_url=urls[0], timeout=PATIENCE_S) as client:
             body = {"partitions": self.PARTITIONS, "config": {"retention.ms": "-1"}}
             client.put(f"/v1/topics/{topic}", json=body).raise_for_status()
-            once, plain = range(self.PARTITIONS), range(self.PARTITIONS)
-            ids = [client.post("/v1/producers").raise_for_status().json() for _ in once]
-            for url in urls:  # another replica sees the topic at its next look
-                while client.get(f"{url}/v1/topics/{topic}").status_code == 404:
-                    pass
-        service: Any = self.replicas
-        self.writers: list[Writer] = [
-            *(OnceWriter(service, n, "once", producer_id=ids[n]["producer_id"]) for n in once),
-            *(PlainWriter(service, n, "plain") for n in plain),
+            partitions = range(self.PARTITIONS)
+            ids = [client.post("/v1/producers").raise_for_status().json() for _ in partitions]
+        self.idempotent = [
+            IdempotentWriter(self.replicas, n, "once", producer_id=ids[n]["producer_id"])
+            for n in partitions
         ]
-        self.followers = [Follower(service, n, "r") for n in range(self.PARTITIONS)]
+        self.plain = [PlainWriter(self.replicas, n, "plain") for n in partitions]
+        self.followers = [Follower(self.replicas, n, "r") for n in partitions]
         self._failures: list[BaseException] = []
 
     @contextmanager
     def under_load(self) -> Iterator[Replicas]:
         """Let all clients work while the block runs."""
-        clients: list[Client] = [*self.writers, *self.followers]
+        clients: list[Client] = [*self.idempotent, *self.plain, *self.followers]
         threads = [threading.Thread(target=self._run, args=(client,)) for client in clients]
         for thread in threads:
             thread.start()
         try:
             yield self.replicas
         finally:
-            self.replicas.is_over = True
+            self.replicas.end()
             for thread in threads:
                 thread.join()
             assert not self._failures, self._failures
@@ -216,21 +196,25 @@ class Round:
             client()
         except BaseException as failure:  # noqa: BLE001 - the test must see every error
             self._failures.append(failure)
+            self.replicas.end()
 
     def judge(self, partition: int, truth: Sequence[str], judge: Path) -> None:
         """Nothing acknowledged is lost, nothing is there twice, and one log explains it all."""
-        writers = [one for one in self.writers if one.partition == partition]
+        once, plain = self.idempotent[partition], self.plain[partition]
+        follower = self.followers[partition]
+        sent = [*once.sent, *plain.sent]
         place = {value: offset for offset, value in enumerate(truth)}
         assert len(place) == len(truth), "a record is there twice"
-        sent = [one for writer in writers for one in writer.sent]
         assert place.keys() <= {one.value for one in sent}
         for one in sent:
             assert one.offset is None or place.get(one.value) == one.offset, f"lost: {one}"
-        for writer in writers:
-            # What was given up without an answer may still arrive, after later records.
-            sure = [one.value for one in writer.sent if one.offset is not None]
-            assert sure == sorted(sure, key=place.__getitem__), "out of order"
-        (follower,) = (one for one in self.followers if one.partition == partition)
+        # A producer's records are all there, in its order; only the last one has no answer.
+        stored = [value for value in truth if value.startswith(once.name)]
+        assert stored == [one.value for one in once.sent[: len(stored)]], "out of order"
+        assert len(stored) >= len(once.sent) - 1
+        # What was given up without an answer may still arrive, after later records.
+        sure = [one.value for one in plain.sent if one.offset is not None]
+        assert sure == sorted(sure, key=place.__getitem__), "out of order"
         assert follower.transcript == truth[: len(follower.transcript)]
         appends = [
             Appended(place[one.value], one.begin, one.end) for one in sent if one.value in place

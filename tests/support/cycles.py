@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -69,6 +69,13 @@ class MortalService:
         return client.request(method, f"{self._url}{TOPIC}{path}", timeout=PATIENCE_S, **more)
 
 
+class Asked(Protocol):
+    """What clients send their requests to."""
+
+    def ask(self, client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send one request; raises TransportError, WorkIsOver."""
+
+
 @dataclass
 class Sent:
     """One record that was sent: from when to when, and the offset that was answered, if any."""
@@ -85,7 +92,7 @@ class Sent:
 class Client:
     """What the writers and readers have in common."""
 
-    service: MortalService
+    service: Asked
     partition: int
     name: str
     observed: list[Observed] = field(default_factory=list)
