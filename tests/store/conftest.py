@@ -78,6 +78,13 @@ TOPICS = {"events", "gone", "kept", "other"}
 OpenSide = Callable[[Path], AbstractAsyncContextManager[Side]]
 
 
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The addresses of three brokers."""
+    with bootstrap_of_cluster(tmp_path_factory.mktemp("cluster")) as addresses:
+        yield addresses
+
+
 @pytest.fixture(
     params=[
         "local",
@@ -85,31 +92,28 @@ OpenSide = Callable[[Path], AbstractAsyncContextManager[Side]]
         pytest.param("cluster", marks=[pytest.mark.long, pytest.mark.needs("java")]),
     ]
 )
-async def open_side(
-    request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str
-) -> AsyncIterator[OpenSide]:
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of a side, or the brokers' addresses: a cluster cannot start in an event loop."""
+    name: str = request.param
+    return request.getfixturevalue(name) if name == "cluster" else name
+
+
+@pytest.fixture
+async def open_side(backend: str, tmp_path: Path, anyio_backend: str) -> AsyncIterator[OpenSide]:
     """What opens a side on a directory; opened there again, it has what was durable.
 
     Every test here runs with the engine, with brokers in memory, and with a Kafka cluster.
     """
-    if request.param == "local":
+    if backend == "local":
         yield local
-    elif request.param == "fake":
+    elif backend == "fake":
         async with fake_kafka(nodes=2) as fake:
             yield partial(kafka, fake.addresses)
     else:
-        addresses = request.getfixturevalue("cluster")
-        async with kafka(addresses, tmp_path) as side:
+        async with kafka(backend, tmp_path) as side:
             for name in TOPICS & side.store.topics.all().keys():
                 await side.store.topics.delete(name)
-        yield partial(kafka, addresses)
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The addresses of three brokers."""
-    with bootstrap_of_cluster(tmp_path_factory.mktemp("cluster")) as addresses:
-        yield addresses
+        yield partial(kafka, backend)
 
 
 @pytest.fixture

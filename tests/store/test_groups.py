@@ -102,7 +102,7 @@ async def test_a_deleted_topic_takes_its_offsets_along(side: Side) -> None:
 
 async def test_offsets_are_there_after_a_start(open_side: OpenSide, tmp_path: Path) -> None:
     """What was stored has its ETag still, and what was deleted stays deleted."""
-    gone = CursorKey("lake", "events", 1)
+    gone = CursorKey("lake", "other", 0)
     async with open_side(tmp_path) as side:
         stored, _ = await put(side, KEY, 1)
         await put(side, gone, 1)

@@ -63,6 +63,8 @@ class FakeKafka:
         self.node_ids = range(1, nodes + 1)
         self.ports: dict[int, int] = {}
         self.topics: dict[str, tuple[uuid.UUID, list[FakeLog]]] = {}
+        self.late: deque[dict[str, tuple[uuid.UUID, list[FakeLog]]]] = deque()
+        """The topics of the next answers with metadata: brokers learn of changes later."""
         self.groups: dict[str, dict[tuple[str, int], tuple[int, int, str]]] = {}
         self.coordinator = 1
         self.requests: Counter[str] = Counter()
@@ -222,6 +224,7 @@ class FakeKafka:
         )
 
     def _metadata(self, _request: Any, r: Any) -> Any:
+        topics = self.late.popleft() if self.late else self.topics
         return r.MetadataResponse(
             throttle_time=NOW,
             brokers=tuple(
@@ -243,7 +246,7 @@ class FakeKafka:
                         for number, log in enumerate(logs)
                     ),
                 )
-                for name, (topic_id, logs) in self.topics.items()
+                for name, (topic_id, logs) in topics.items()
             ),
         )
 

@@ -32,6 +32,7 @@ from app.store.kafka.metadata import NO_NODE, Metadata, uuid_of
 from app.store.kafka.partition import KafkaPartition
 from app.store.kafka.topic_configs import TopicConfig, alter, describe, wanted_overrides
 from app.store.port import Topics
+from engine.checkpoint.partition_metadata import format_topic_id
 from engine.errors import InvalidRequestValue, PartitionNotFound, TopicNotFound
 from engine.manager.topics import (
     Overrides,
@@ -198,14 +199,13 @@ class KafkaTopics(Topics):
         """Create a topic, and wait until it has leaders."""
         ensure_valid_name(name)
         self._ensure_partitions(partitions)
-        wanted = Topic(name, "", partitions, wanted_overrides(overrides))
-        await self._cluster.refresh()
-        if name in self._topics:
-            return ensure_same(self._topics[name], wanted), False
-        return await self.create_internal(wanted)
+        return await self.create_internal(Topic(name, "", partitions, wanted_overrides(overrides)))
 
     async def create_internal(self, wanted: Topic) -> tuple[Topic, bool]:
-        """Create a topic of any name; return it, and False if it was there."""
+        """Create a topic of any name; return it, and False if it was there.
+
+        The controller decides: a broker may still list a topic that was deleted elsewhere.
+        """
         request = CreateTopicsRequest(
             topics=(
                 CreatableTopic(
@@ -222,20 +222,27 @@ class KafkaTopics(Topics):
             timeout=milliseconds(self._cluster.request_timeout_ms),
         )
 
-        async def create() -> bool:
+        async def create() -> str | None:
             node = self._cluster.any_node()
             response = await self._cluster.send(node, request, CreateTopicsResponse)
-            for one in response.topics:
-                if one.error_code is ErrorCode.topic_already_exists:
-                    return False
-                ensure_done(one.error_code, one.error_message)
-            return True
+            (one,) = response.topics
+            is_known = wanted.name in self._topics
+            if one.error_code is ErrorCode.topic_already_exists or (
+                one.error_code is ErrorCode.topic_authorization_failed and is_known
+            ):
+                return None
+            ensure_done(one.error_code, one.error_message)
+            assert one.topic_id is not None, "brokers send the id since version 7"
+            return format_topic_id(one.topic_id.bytes)
 
-        is_new = await self._administer(create)
+        topic_id = await self._administer(create)
+        if topic_id is None:
+            topic = await self._when(wanted.name, lambda: self._with_leaders(wanted.name, 1))
+            return ensure_same(topic, wanted), False
         topic = await self._when(
-            wanted.name, lambda: self._with_leaders(wanted.name, wanted.partitions if is_new else 1)
+            wanted.name, lambda: self._with_leaders(wanted.name, wanted.partitions, topic_id)
         )
-        return (topic, True) if is_new else (ensure_same(topic, wanted), False)
+        return topic, True
 
     async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:
         """Change the configuration, then add the partitions."""
@@ -324,10 +331,14 @@ class KafkaTopics(Topics):
     async def _administer(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await self._cluster.retry(attempt, self._cluster.request_timeout_ms)
 
-    def _with_leaders(self, name: str, partitions: int) -> Topic | None:
-        """Return the topic once every partition has a leader."""
+    def _with_leaders(
+        self, name: str, partitions: int, topic_id: str | None = None
+    ) -> Topic | None:
+        """Return the topic, that of an id if one is given, once each partition has a leader."""
         topic = self._topics.get(name)
         if topic is None or topic.partitions < partitions:
+            return None
+        if topic_id is not None and topic.topic_id != topic_id:
             return None
         with suppress(NoAnswer, TopicNotFound):
             for number in range(partitions):

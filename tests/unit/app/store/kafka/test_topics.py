@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import BackendRefused, BackendUnavailable
+from app.http.problems import BackendRefused, BackendUnavailable, Forbidden
 from app.store.kafka.topics import NO_CONFIG
 from engine.errors import (
     InvalidConfig,
@@ -42,6 +42,32 @@ async def test_a_topic_that_two_services_create_is_created_once(
     assert (topic.name, created) == ("events", False)
     with pytest.raises(TopicConflict):
         await topics.create_internal(type(wanted)("events", "", 2, {}))
+
+
+async def test_a_topic_that_was_just_deleted_elsewhere_is_created(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """A broker may still list it, after the controller has created the new one."""
+    topics = service.store.topics
+    before, _ = await topics.create("events", 1, {})
+    old = dict(fake.topics)
+    del fake.topics["events"]
+    fake.late += [old, old]
+    topic, created = await topics.create("events", 1, {})
+    assert created
+    assert topic.topic_id != before.topic_id
+
+
+async def test_a_topic_is_found_by_a_principal_that_may_not_create_it(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """Otherwise the broker's refusal is the answer."""
+    topics = service.store.topics
+    topic, _ = await topics.create("events", 1, {})
+    fake.errors["CreateTopics"] += [ErrorCode.topic_authorization_failed] * 2
+    assert await topics.create("events", 1, {}) == (topic, False)
+    with pytest.raises(Forbidden):
+        await topics.create("other", 1, {})
 
 
 async def test_a_refused_creation_is_explained(fake: FakeKafka, service: Opened) -> None:
