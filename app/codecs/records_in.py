@@ -24,6 +24,7 @@ from app.codecs.json_parts import (
     decoded_lines,
     elements_of,
     ensure_count,
+    ensure_record_count,
     json_lines,
     without_bom,
 )
@@ -42,10 +43,6 @@ Encoding = Literal["json", "utf8", "base64"]
 _ABSENT: Final = Raw()
 _UNBOUNDED: Final = TimestampBounds(0, INT64_MAX)
 _LEAST_BYTES: Final = len("{},")
-_BYTES_OF_AN_OBJECT: Final = 8
-"""In a body with more for each brace, one object a record takes no more memory than three times
-the body."""
-
 _FEW_BYTES: Final = 1024
 """Bodies up to this size have too few records for the columns."""
 
@@ -94,16 +91,8 @@ class _RawRecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[Raw]
 
 
-class _Object(msgspec.Struct, gc=False):
-    """Any object; nothing is made of its members."""
-
-
 class _AnyRecords(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: Raw
-
-
-class _Counted(msgspec.Struct, gc=False):
-    records: list[_Object]
 
 
 class _AnyArray(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -114,7 +103,6 @@ _BODY: Final = msgspec.json.Decoder(RecordsIn)
 _LINES: Final = msgspec.json.Decoder(RecordIn)
 _RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
 _ANY_RECORDS: Final = msgspec.json.Decoder(_AnyRecords)
-_COUNTED: Final = msgspec.json.Decoder(_Counted)
 _ANY_ARRAY: Final = msgspec.json.Decoder(_AnyArray)
 _TEXT: Final = msgspec.json.Decoder(str)
 _RAW_LINES: Final = msgspec.json.Decoder(Raw)
@@ -349,17 +337,11 @@ def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> in
     Raises TooLarge for too many. The number of lines or of braces decides for most bodies.
     """
     allowed = count_of_lines(body) if is_ndjson else max_records
-    if len(body) <= _LEAST_BYTES * max_records or (is_ndjson and allowed <= max_records):
-        return allowed
-    braces = body.count(b"{")
-    if braces > max_records:
-        if is_ndjson:
-            count = allowed
-        elif len(body) >= _BYTES_OF_AN_OBJECT * braces:
-            count = len(_COUNTED.decode(body).records)
-        else:
-            count = len(_elements(body, max_records))
-        ensure_count(count, max_records=max_records)
+    if len(body) > _LEAST_BYTES * max_records:
+        if not is_ndjson:
+            ensure_record_count(body, max_records=max_records)
+        elif allowed > max_records and body.count(b"{") > max_records:
+            ensure_count(allowed, max_records=max_records)
     return allowed
 
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from app.api.rest_v2.errors import MAX_FAULTS_TOLD, FormatMismatch
 from app.api.rest_v2.media import BINARY_V2, Embedded
 from app.client.partitioner import partition_of
-from app.codecs.json_parts import ensure_count
+from app.codecs.json_parts import ensure_record_count
 from app.codecs.records_in import HeaderIn, RecordIn, new_records
 from app.codecs.stored import StoredRecords, View
 from app.http.answers import Body
@@ -53,12 +53,7 @@ class _Produce(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     value_schema_id: None = None
 
 
-class _Counted(msgspec.Struct, gc=False):
-    records: list[Raw]
-
-
 _BODY: Final = msgspec.json.Decoder(_Produce)
-_COUNTED: Final = msgspec.json.Decoder(_Counted)
 _VALUE: Final = msgspec.json.Decoder(Raw)
 
 
@@ -122,8 +117,7 @@ def parse_produce(
 def _parse(body: Body, max_records: int) -> Sequence[_Record]:
     try:
         str(body, "utf-8")  # raw values are passed on unread: this is the only look at their bytes
-        if body.count(b"{") > max_records:
-            ensure_count(len(_COUNTED.decode(body).records), max_records=max_records)
+        ensure_record_count(body, max_records=max_records)
         records = _BODY.decode(body).records
     except msgspec.ValidationError as error:
         for shape, text in _WRONG_TYPES:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codecs.json_parts import count_of_lines, elements_of, json_lines, text_lines
+from app.codecs.json_parts import (
+    count_of_lines,
+    elements_of,
+    ensure_record_count,
+    json_lines,
+    text_lines,
+)
 from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
 
@@ -61,3 +67,13 @@ def test_a_large_body_has_the_same_lines() -> None:
     line = b'"%b"' % (b"x" * 1_000_000)
     body = b"\n".join([line] * 3)
     assert [bytes(one) for one in json_lines(body, max_records=3)] == [line] * 3
+
+
+@pytest.mark.parametrize("record", [b"{}", b'{"value":1,"key":"a"}', b'{"a":{},"b":[{}]}'])
+def test_the_records_of_an_object_are_counted_alike(record: bytes) -> None:
+    """Few bytes for each brace, or many; braces inside a record do not count."""
+    body = b'{"more":null,"records":[%b]}' % b",".join([record] * 5)
+    ensure_record_count(body, max_records=5)
+    with pytest.raises(TooLarge) as raised:
+        ensure_record_count(body, max_records=4)
+    assert raised.value.facts()["limit"] == "max_records_per_request"
