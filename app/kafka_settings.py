@@ -58,6 +58,10 @@ class KafkaSettings(BaseSettings):
     kafka_request_timeout_ms: Positive = 30_000
     """Longest wait for a broker's response; then the connection is closed."""
 
+    kafka_read_timeout_ms: Positive = 10_000
+    """Longest time in which a read is repeated that no broker answers; then 503. Electing a new
+    leader for a broker that died takes about 9 s (broker.session.timeout.ms)."""
+
     kafka_metadata_interval_ms: Positive = 5_000
     """Interval at which topics and leaders are read; changes made elsewhere are seen by then."""
 

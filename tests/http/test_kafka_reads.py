@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from app.operations.deliveries.deliveries import FOLLOW
+from app.operations.read import tail
+from app.store.kafka import cluster
+from tests.support.events import TAIL, listening
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
-from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, running
+from tests.support.kafka_store import hurry
+from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, fast, running
 from tests.support.wire import Listener, request, wired
 
 pytestmark = pytest.mark.anyio
@@ -128,6 +132,35 @@ async def test_a_delivery_is_stored_once_whichever_replica_it_reaches(
         async with asyncio.timeout(30):
             while FOLLOW in {task.get_name() for task in asyncio.all_tasks()}:
                 await other.service.topics.look_for("events")
+
+
+@pytest.mark.parametrize("path", [TAIL, f"{TOPIC}/tail"])
+async def test_a_tail_outlives_an_outage(
+    fake: FakeKafka, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells its client that it is alive, and goes on with the next record."""
+    hurry(monkeypatch)
+    monkeypatch.setattr(cluster, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(tail, "OUTAGE_LOOK_SECONDS", 0.01)
+    async with running(tmp_path, kafka=fake.addresses, tail_heartbeat_ms=10) as api:
+        await api.client.put(TOPIC, json={})
+        await append(api)
+        async with listening(fast(api.service), path) as events:
+            while (await events.next()).name != "records":
+                pass
+            await fake.stop(1)
+            while api.service.store.failure() is None:
+                assert (await events.next()).name == "offsets"
+            refused = await api.client.get(f"{RECORDS}?offset=0")
+            assert (refused.status_code, refused.json()["code"]) == (503, "backend_unavailable")
+            assert "retry-after" in refused.headers
+            assert [event.name for event in await events.read(3)] == ["offsets"] * 3
+            await fake.start(1)
+            await eventually(lambda: api.service.store.failure() is None)
+            await append(api)
+            while (event := await events.next()).name == "offsets":
+                pass
+            assert (event.name, event.values) == ("records", [1])
 
 
 async def test_a_long_poll_is_woken_by_another_client(api: Api, fake: FakeKafka) -> None:

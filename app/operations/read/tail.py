@@ -18,7 +18,7 @@ from app.codecs.calls import ReadCall, resumed
 from app.codecs.events import Look, Page, end_event, offsets_event, retry_line
 from app.codecs.receipts import read_headers
 from app.http.answers import NO_STORE, Headers, Scope, Send
-from app.http.problems import Draining, kind_of, problem_answer, problem_members
+from app.http.problems import BackendUnavailable, Draining, kind_of, problem_answer, problem_members
 from app.http.request_checks import trace_of
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
@@ -36,6 +36,9 @@ STREAM_HEADERS: Final = (
     NO_STORE,
     (b"x-accel-buffering", b"no"),  # nginx would buffer events
 )
+
+OUTAGE_LOOK_SECONDS: Final = 1.0
+"""Between two looks for records while the brokers of a cluster do not answer."""
 
 SendNow: TypeAlias = Callable[[bytes], bool]
 """Writes a piece of the answer if the client has received everything before."""
@@ -206,7 +209,7 @@ class TailSession:
                 leg = ready
                 page = leg.page
                 if not departure.is_gone:
-                    page = await self._look_again(leg)
+                    page = await self._look_again(leg, watch)
         except Exception as error:  # noqa: BLE001  # any error is sent as the last event
             return self._end_of(error)
 
@@ -301,11 +304,15 @@ class TailSession:
         ensure_current(self._service, leg.partition)
         ensure_log_id(leg.partition, leg.log_id)
 
-    async def _look_again(self, leg: Leg) -> Page:
-        """Read from the tail's offset in a log."""
+    async def _look_again(self, leg: Leg, watch: Watch) -> Page:
+        """Read from the tail's offset in a log; while its brokers do not answer, wait some time."""
         service, partition = self._service, leg.partition
         try:
             page = await page_from(service, partition, self._shared_call, leg.offset)
+        except BackendUnavailable:
+            watch.wake_by(asyncio.get_running_loop().time() + OUTAGE_LOOK_SECONDS)
+            await watch.wait()
+            return leg.page
         except EngineError:
             # If the log was truncated or deleted meanwhile, that explains the error better.
             service.topic(partition.topic)

@@ -236,7 +236,7 @@ class KafkaLog:
                 if one.error_code is not ErrorCode.request_timed_out:
                     ensure_done(one.error_code)
 
-        await self._retry(ask)
+        await self._reads.cluster.retry(ask, timeout_ms)
         await self.refresh()
 
     async def committed(self, end_offset: int) -> None:
@@ -274,8 +274,7 @@ class KafkaLog:
         self._on_abandoned(self.reader)
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        cluster = self._reads.cluster
-        return await cluster.retry(attempt, cluster.request_timeout_ms)
+        return await self._reads.cluster.retry(attempt, self._reads.timeout_ms)
 
 
 def _entry(producer: ProducerState) -> ProducerEntry:

@@ -17,6 +17,7 @@ from app.store.kafka.errors import Moved
 from app.store.kafka.marks import Marks
 from app.store.kafka.metadata import Leader, uuid_of
 from app.store.kafka.read.page import Page, Wanted, response_marks
+from app.store.kafka.read.questions import retrieve_error
 from app.store.kafka.read.reads import Reads
 from app.store.kafka.read.requests import LogKey, Position, ensure_read
 from engine.errors import LogReplaced
@@ -101,8 +102,7 @@ class LogReader:
 
     async def refresh(self) -> None:
         """Learn all offsets as they are now."""
-        cluster = self._reads.cluster
-        await cluster.retry(self._refresh, cluster.request_timeout_ms)
+        await self._reads.cluster.retry(self._refresh, self._reads.timeout_ms)
 
     async def _refresh(self) -> None:
         await self._ask(self.leader())
@@ -139,9 +139,10 @@ class LogReader:
         """Return whole batches; raises as `Partition.read`, and BackendUnavailable."""
         task = self._running.get(wanted)
         if task is None:
-            loop, cluster = asyncio.get_running_loop(), self._reads.cluster
+            loop, reads = asyncio.get_running_loop(), self._reads
             attempt = partial(self._read, wanted)
-            task = loop.create_task(cluster.retry(attempt, cluster.request_timeout_ms))
+            task = loop.create_task(reads.cluster.retry(attempt, reads.timeout_ms))
+            task.add_done_callback(retrieve_error)
             self._running[wanted] = task
             loop.call_soon(self._running.pop, wanted)
         return await asyncio.shield(task)

@@ -15,6 +15,11 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
+def retrieve_error(task: asyncio.Task[A]) -> None:
+    """Have asyncio not log the error of a task that every caller has given up waiting for."""
+    _ = task.cancelled() or task.exception()
+
+
 class Questions(Generic[K, Q, A]):
     """Collects the questions to each broker until the end of the turn. Belongs to the loop.
 
@@ -32,7 +37,9 @@ class Questions(Generic[K, Q, A]):
         collected = self._collected.get(node)
         if collected is None:
             collected = self._collected[node] = {}
-            self._asking[node] = asyncio.create_task(self._send(node, collected))
+            asking = asyncio.create_task(self._send(node, collected))
+            asking.add_done_callback(retrieve_error)
+            self._asking[node] = asking
         collected[key] = question
         answers = await asyncio.shield(self._asking[node])
         found = answers.get(key)

@@ -54,6 +54,7 @@ class Reads:
     def __init__(self, settings: Settings, cluster: Cluster, metrics: KafkaMetrics) -> None:
         self.cluster = cluster
         self.commit_timeout_ms = settings.commit_timeout_ms
+        self.timeout_ms = settings.kafka_read_timeout_ms
         self._metrics = metrics
         self.memory = FetchMemory(
             settings.max_kafka_fetch_bytes, lambda: len(cluster.metadata.brokers)

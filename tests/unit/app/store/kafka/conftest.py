@@ -51,7 +51,9 @@ async def fake(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 @pytest.fixture
 async def client(fake: FakeKafka) -> AsyncIterator[Client]:
     """A service in front of it."""
-    settings = Settings(kafka=fake.addresses, kafka_request_timeout_ms=5_000)
+    settings = Settings(
+        kafka=fake.addresses, kafka_request_timeout_ms=5_000, kafka_read_timeout_ms=5_000
+    )
     metrics, tail = KafkaMetrics(), Tail()
     cluster = Cluster(settings, _ignore)
     replaced: list[TopicPartition] = []

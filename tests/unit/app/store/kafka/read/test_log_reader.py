@@ -157,14 +157,17 @@ async def test_a_lost_connection_is_opened_again(client: Client) -> None:
 async def test_a_cluster_that_does_not_answer_is_unavailable(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the time of a request; nothing is held then."""
+    """After the time of a read, not of a request; nothing is held then."""
     _, log = await filled(client)
     await log.refresh()
-    monkeypatch.setattr(client.cluster, "request_timeout_ms", 50)
-    client.fake.holds["Fetch"] = asyncio.Event()
-    with pytest.raises(BackendUnavailable):
-        await log.read(wanted(0))
-    client.fake.holds.pop("Fetch").set()
+    monkeypatch.setattr(log._reads, "timeout_ms", 50)  # noqa: SLF001  # a setting of the service
+    for name in ("Fetch", "ListOffsets"):
+        client.fake.holds[name] = asyncio.Event()
+    for asked in (log.read(wanted(0)), log.refresh(), log.max_timestamp()):
+        with pytest.raises(BackendUnavailable):
+            await asked
+    for name in ("Fetch", "ListOffsets"):
+        client.fake.holds.pop(name).set()
     assert client.metrics.in_flight_bytes["fetch"] == 0
 
 
