@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.table_writer import TableWriter, Written
-from pyspark_tidelog.lake.checkpoint import sync_plan
+from pyspark_tidelog.lake.checkpoint import Checkpoint
 
 
 class Tables(Protocol):
@@ -46,7 +45,7 @@ class LakeWriter:
     def __init__(
         self,
         tables: Tables,
-        checkpoint: Path,
+        checkpoint: Checkpoint,
         stop: threading.Event,
         wake: threading.Event,
         *,
@@ -80,7 +79,8 @@ class LakeWriter:
         self.is_writing = True
         self.wake.set()
         try:
-            plan = sync_plan(self.checkpoint, batch_id)
+            self.checkpoint.ensure_held()
+            plan = self.checkpoint.sync_plan(batch_id)
             for writer, rows in self._tables.parts(frame, batch_id):
                 for new in writer.write(rows, batch_id, plan):
                     self._count(batch_id, writer.name, new)

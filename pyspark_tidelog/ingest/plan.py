@@ -16,8 +16,9 @@ from pyspark_tidelog.ingest.bad_records import (
     BadRecordsTopic,
 )
 from pyspark_tidelog.ingest.job import INFER, IngestJob
-from pyspark_tidelog.lake.checkpoint import Terms, load_identity
+from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.ddl import parse_schema
+from pyspark_tidelog.lake.identity import Terms, load_identity
 from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.option_values import ensure_topic_name
@@ -29,9 +30,9 @@ from pyspark_tidelog.source.service import resolve, snapshot_of
 from pyspark_tidelog.source.tasks import OffsetRange
 from pyspark_tidelog.source.topics import Topics
 from pyspark_tidelog.tables.opening import open_table
-from pyspark_tidelog.tables.places import FolderPlace, Place
+from pyspark_tidelog.tables.places import Place
 from pyspark_tidelog.tables.table import Table
-from pyspark_tidelog.tables.target import Target, local_folder, parse_target
+from pyspark_tidelog.tables.target import Target, parse_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _values(
         return None
     if job.schema != INFER:
         return parse_schema(job.schema)
-    checkpoint = FolderPlace(local_folder("the checkpoint", job.checkpoint))
+    checkpoint = Checkpoint(job.checkpoint).place
     known = load_identity(checkpoint if job.topic_pattern is None else open_table(target).place)
     if known is not None and known.terms.schema is not None:
         return StructType.fromJson(dict(known.terms.schema))

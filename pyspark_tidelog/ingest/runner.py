@@ -31,12 +31,12 @@ from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.progress import Progress
 from pyspark_tidelog.ingest.table_writer import TableWriter
 from pyspark_tidelog.ingest.topic_tables import TopicTables, terms_of
-from pyspark_tidelog.lake.checkpoint import claimed, mend_torn_entry
+from pyspark_tidelog.lake.checkpoint import Checkpoint
+from pyspark_tidelog.lake.identity import claimed
 from pyspark_tidelog.session import local_session
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.spark_errors import RootCause, root_cause
-from pyspark_tidelog.tables.target import local_folder
 
 _POLL_S: Final = 0.2
 _IDLE_POLL_S: Final = 5.0  # calls to the JVM cost; a micro-batch that begins ends the wait
@@ -63,7 +63,7 @@ def run(
     error afterwards. Lake and checkpoint are consistent in every case.
     """
     target = Plan.target_of(job)
-    checkpoint = local_folder("the checkpoint", job.checkpoint)
+    checkpoint = Checkpoint(job.checkpoint)
     options = Options.parse(job.source_options()).for_stream()
     # Fewer retries at the start, when a user waits for an error, than during a query.
     impatient = replace(options.endpoint, retries=min(options.endpoint.retries, _FIRST_RETRIES))
@@ -83,7 +83,6 @@ def run(
         identity = stack.enter_context(claimed(checkpoint, places, terms))
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
-        mend_torn_entry(checkpoint)
         tables: Tables = (
             OneTable(TableWriter(plan, identity.job_id))
             if plan is not None
@@ -159,7 +158,7 @@ class _Run:
         self._writer.check(records)
         writer = (
             records.writeStream.queryName(f"tidelog ingest {job.subscribed} to {job.to}")
-            .option("checkpointLocation", str(self._writer.checkpoint))
+            .option("checkpointLocation", self._writer.checkpoint.location)
             .foreachBatch(self._writer.write)
         )
         if job.follow:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -15,7 +14,8 @@ from pyspark_tidelog.ingest.bad_records import TOPIC
 from pyspark_tidelog.ingest.job import INFER, IngestJob
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.table_writer import TableWriter
-from pyspark_tidelog.lake.checkpoint import Identity, Terms, join, planned_ranges
+from pyspark_tidelog.lake.checkpoint import Checkpoint
+from pyspark_tidelog.lake.identity import Identity, Terms, join
 from pyspark_tidelog.partitions import LogSnapshot
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.ranges import load_ranges
@@ -34,7 +34,7 @@ class TopicTables:
         options: Options,
         identity: Identity,
         *,
-        checkpoint: Path,
+        checkpoint: Checkpoint,
         stack: ExitStack,
     ) -> None:
         self._job = job
@@ -50,7 +50,7 @@ class TopicTables:
 
     def parts(self, frame: DataFrame, batch_id: int) -> Iterator[tuple[TableWriter, DataFrame]]:
         """Yield the records of each topic of a micro-batch, and the writer of its table."""
-        ranges = planned_ranges(self._checkpoint, batch_id)
+        ranges = self._checkpoint.planned_ranges(batch_id)
         for topic, own in groupby(ranges, key=lambda one: one.topic):
             rows = load_ranges(frame.sparkSession, self._job.source_options(), [*own])
             yield self._writer(topic), rows

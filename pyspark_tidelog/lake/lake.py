@@ -9,8 +9,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.lake.checkpoint import Identity, load_identity, planned_offset
+from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.compaction import TARGET_BYTES, Compacted
+from pyspark_tidelog.lake.identity import Identity, load_identity
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.lake.maintenance import compact_table, vacuum_table
 from pyspark_tidelog.lake.stored_rows import StoredRows
@@ -93,15 +94,14 @@ class Lake:
             place = str(self.target.folder / Path(place).relative_to(before))
         return StoredRows(open_table(Target(kind, place)), layout.bad_rows)
 
-    def _done(self, checkpoint: str) -> dict[TopicPartition, Extent]:
-        folder = local_folder("the checkpoint", checkpoint)
-        owner = load_identity(FolderPlace(folder))
+    def _done(self, name: str) -> dict[TopicPartition, Extent]:
+        checkpoint = Checkpoint(name)
+        owner = load_identity(checkpoint.place)
         if owner is None or owner.job_id != self._identity.job_id:
-            raise JobError(f"{folder} is not the checkpoint of {self.target}")
-        done = max((int(e.name) for e in (folder / "commits").glob("[0-9]*")), default=None)
-        if done is None:
-            return {}
-        return extents_of(planned_offset(folder, done))
+            raise JobError(f"{checkpoint} is not the checkpoint of {self.target}")
+        with checkpoint.open():
+            done = checkpoint.last_commit()
+            return {} if done is None else extents_of(checkpoint.planned_offset(done))
 
 
 def _opened(name: str) -> tuple[Target, Identity]:

@@ -32,8 +32,8 @@ from pyspark_tidelog.tables.parquet_files import (
     NewFile,
     write_on_executors,
 )
-from pyspark_tidelog.tables.places import FolderPlace, Place
-from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
+from pyspark_tidelog.tables.places import FolderPlace, ObjectPlace, Place
+from pyspark_tidelog.tables.storage import Storage, sentence_of
 from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
 from pyspark_tidelog.tables.target import Target, is_remote
 

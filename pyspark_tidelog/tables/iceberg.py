@@ -42,6 +42,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
+from pyspark_tidelog.tables.holders import Claim, Held
 from pyspark_tidelog.tables.json_rows import arrow_type_of
 from pyspark_tidelog.tables.parquet_files import (
     BATCH_FOLDER,
@@ -159,9 +160,9 @@ class IcebergPlace:
         return str(self.target)
 
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self) -> Iterator[Claim]:
         """Do nothing: the catalog keeps two jobs apart, commit by commit."""
-        yield
+        yield Held()
 
     def load(self) -> str | None:
         table = current(self.target)

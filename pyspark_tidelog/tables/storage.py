@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from pyspark_tidelog.errors import JobError, JobFailed
-from pyspark_tidelog.tables.places import IDENTITY_NAME
+from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.tables.target import is_remote
 
 if TYPE_CHECKING:
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
 _PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
 _REMOVED_AT_ONCE: Final = 1_000  # what one request of S3 takes
 _COLOURS: Final = re.compile(r"\x1b\[\d*m|↳")
+
+
+class Tagged(NamedTuple):
+    """An object, and the entity tag that changes with it."""
+
+    data: bytes
+    tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +68,44 @@ class Storage:
 
     def load(self, name: str) -> bytes | None:
         """Return a small object of an object store, None if it does not exist."""
+        found = self.load_tagged(name)
+        return None if found is None else found.data
+
+    def load_tagged(self, name: str) -> Tagged | None:
+        """Return a small object and its entity tag, None if it does not exist."""
         import obstore  # noqa: PLC0415 -- an extra
 
-        found: bytes | None = None
         with self._errors("read"), suppress(FileNotFoundError):
-            found = bytes(obstore.get(self._store(), name).bytes())
-        return found
+            found = obstore.get(self._store(), name)
+            return Tagged(bytes(found.bytes()), str(found.meta["e_tag"]))
+        return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Store a small object unless it exists, in one step; return whether it was stored."""
+        """Store a small object unless it exists, in one step; return whether it holds `data`.
+
+        A put is repeated if its answer was lost, and then finds what it has stored itself.
+        """
+        return self.exchange(name, data, None) is not None or self.load(name) == data
+
+    def exchange(self, name: str, data: bytes, tag: str | None) -> str | None:
+        """Replace a small object if its entity tag is `tag`, None for one that does not exist yet.
+
+        This is one step. Returns the new tag, or None if the object is another one.
+        """
         import obstore  # noqa: PLC0415 -- an extra
-        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 -- the same
+        from obstore.exceptions import (  # noqa: PLC0415 -- the same
+            AlreadyExistsError,
+            PreconditionError,
+        )
 
         with self._errors("written"):
             try:
-                obstore.put(self._store(), name, data, mode="create")
-            except AlreadyExistsError:
-                return False
-        return True
+                done = obstore.put(
+                    self._store(), name, data, mode="create" if tag is None else {"e_tag": tag}
+                )
+            except (AlreadyExistsError, PreconditionError):
+                return None
+        return str(done["e_tag"])
 
     def replace(self, name: str, data: bytes) -> None:
         """Store a small object."""
@@ -99,16 +125,17 @@ class Storage:
         for name in names:
             Path(self.url, name).unlink(missing_ok=True)
 
-    def names(self) -> tuple[list[str], list[str]]:
-        """Return the names directly below, of folders and of objects."""
+    def names(self, folder: str = "") -> tuple[list[str], list[str]]:
+        """Return the names directly below, or in a folder below: of folders and of objects."""
         import obstore  # noqa: PLC0415 -- an extra
 
         folders: list[str] = []
         objects: list[str] = []
         with self._errors("read"):
-            found = obstore.list_with_delimiter(self._store())
-            folders.extend(found["common_prefixes"])
-            objects.extend(each["path"] for each in found["objects"])
+            found = obstore.list_with_delimiter(self._store(), folder or None)
+            above = f"{folder}/" if folder else ""
+            folders.extend(each.removeprefix(above) for each in found["common_prefixes"])
+            objects.extend(each["path"].removeprefix(above) for each in found["objects"])
         return folders, objects
 
     def _store(self) -> ObjectStore:
@@ -144,37 +171,6 @@ class _Upload(io.BufferedIOBase):
 
     def tell(self) -> int:
         return self._written
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectPlace:
-    """A table in an object store, as a place that holds the identity of its job.
-
-    There is no lock: the table's own transactions keep two jobs apart.
-    """
-
-    storage: Storage
-
-    def __str__(self) -> str:
-        return self.storage.url
-
-    @contextmanager
-    def claim(self) -> Iterator[None]:
-        yield
-
-    def load(self) -> str | None:
-        data = self.storage.load(IDENTITY_NAME)
-        return None if data is None else data.decode()
-
-    def store(self, text: str) -> None:
-        if self.load() is not None:
-            self.storage.replace(IDENTITY_NAME, text.encode())
-        elif not self.storage.create(IDENTITY_NAME, text.encode()):
-            raise JobError(f"another job has just claimed {self}: choose another table")
-
-    def has_data(self) -> bool:
-        folders, objects = self.storage.names()
-        return "_delta_log" in folders or any(not n.startswith(("_", ".")) for n in objects)
 
 
 def sentence_of(error: Exception) -> str:

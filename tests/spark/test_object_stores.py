@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
+from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.lake.compaction import Compacted
@@ -22,7 +25,8 @@ from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Verdict
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.target import parse_target
-from tests.support.kafka_batches import SentRecord
+from tests.support.ingest_process import FOLLOW, as_argument, next_event, process
+from tests.support.kafka_batches import SentRecord, numbered
 from tests.support.object_stores import SECRET, ObjectStore, bucket_at, server_of
 
 if TYPE_CHECKING:
@@ -107,6 +111,32 @@ def test_a_table_in_a_bucket(
     assert len([*open_table(parse_target(target)).files()]) == 9  # pages by days
     noted = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert not any(SECRET.encode() in text for text in noted)
+
+
+@pytest.mark.timeout(600)
+def test_a_checkpoint_in_a_bucket(
+    spark: SparkSession, tidelog: ServiceProcess, topic: str, bucket: ObjectStore
+) -> None:
+    """A second driver is refused; the first is killed, and the next one goes on where it was."""
+    place = f"{bucket.url}/state"
+    target = f"delta:{bucket.url}/lake"
+    job = IngestJob(tidelog.url, topic, target, place, max_offsets_per_trigger=500)
+    tidelog.append(topic, numbered(250))
+    with process(FOLLOW, as_argument(replace(job, follow=True, trigger_s=0.1))) as running:
+        assert next_event(running)["rows"] == 250
+        with pytest.raises(JobError, match=rf"running on {place}: process {running.pid} on .*UTC"):
+            run(job, spark=spark)
+        for first in range(250, 4_000, 250):
+            tidelog.append(topic, numbered(250, first=first))
+        next_event(running)
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert len(pl.read_delta(f"{bucket.url}/lake")) < 4_000
+    assert run(job, spark=spark).lag == 0
+    tidelog.append(topic, numbered(50))
+    assert run(job, spark=spark).rows == 50
+    assert Lake(target).verify({"url": tidelog.url}, checkpoint=place) == Verdict(rows=4_050)
+    assert len(bucket.names("state/offsets")) == len(bucket.names("state/commits"))
 
 
 def readings(kind: str, target: str, bucket: ObjectStore) -> Iterator[pl.DataFrame]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,48 +15,13 @@ from pyspark.sql import SparkSession
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.java import find_java
+from tests.support.ingest_process import FOLLOW, as_argument, next_event, process
 from tests.support.kafka_batches import numbered
 
 if TYPE_CHECKING:
     from tests.spark.conftest import ServiceProcess
 
 pytestmark = pytest.mark.spark
-
-FOLLOW = """
-import dataclasses, json, sys
-from pyspark_tidelog.ingest import run
-from pyspark_tidelog.ingest.job import IngestJob, IngestProgress, IngestReport
-
-def tell(event):
-    if isinstance(event, (IngestProgress, IngestReport)):
-        print(json.dumps(dataclasses.asdict(event)), flush=True)
-
-tell(run(IngestJob(**json.loads(sys.argv[1])), tell))
-"""
-
-
-@contextmanager
-def process(program: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a process group of its own, which is gone at the end whatever happened."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.communicate()
-
-
-def next_event(running: subprocess.Popen[str]) -> dict[str, Any]:
-    assert running.stdout is not None
-    event: dict[str, Any] = json.loads(running.stdout.readline())
-    return event
 
 
 def offsets_in(lake: Path) -> list[int]:
@@ -83,11 +43,6 @@ def job_of(folder: Path, tidelog: ServiceProcess, topic: str, *, follow: bool) -
         max_offsets_per_trigger=1_000,
         trigger_s=0.1,
     )
-
-
-def as_argument(job: IngestJob) -> str:
-    fields = {name: getattr(job, name) for name in job.__dataclass_fields__}
-    return json.dumps(fields)
 
 
 @pytest.fixture

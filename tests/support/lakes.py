@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from pyspark_tidelog.lake.checkpoint import Terms, claimed
+from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.ddl import parse_schema
+from pyspark_tidelog.lake.identity import Terms, claimed
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.tables.folders import group_name
 from pyspark_tidelog.tables.json_rows import arrow_type_of
@@ -48,7 +49,9 @@ class HandMadeLake:
             None if values is None else f"parquet:{self.folder / '_quarantine'}",
         )
         folders = [self.folder, *([self.folder / "_quarantine"] if values else [])]
-        with claimed(self.checkpoint, [*map(FolderPlace, folders)], terms) as identity:
+        with claimed(
+            Checkpoint(str(self.checkpoint)), [*map(FolderPlace, folders)], terms
+        ) as identity:
             self.job_id = identity.job_id
 
     def put(self, batch_id: int, rows: Sequence[Row], *, leaf: str = "") -> Path:

@@ -44,7 +44,7 @@ ToOption: TypeAlias = Annotated[
     ),
 ]
 CheckpointOption: TypeAlias = Annotated[
-    str, typer.Option("--checkpoint", help="Folder for the progress of the job.")
+    str, typer.Option("--checkpoint", help="Folder or URL for the progress of the job.")
 ]
 FollowOption: TypeAlias = Annotated[
     bool, typer.Option("--follow", help="Run until Ctrl-C, not only to the end of the log.")

@@ -1,4 +1,4 @@
-"""What the tests of the connector share: a service in memory."""
+"""What the tests of the connector share: a service and an object store in memory."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService, MemoryLog, serving
+from tests.support.object_stores import ObjectStore, bucket_at, moto
 
 
 @pytest.fixture
@@ -21,3 +22,18 @@ def logs(service: LogService) -> list[MemoryLog]:
     first.append(numbered(30))
     second.append(numbered(10))
     return [first, second]
+
+
+@pytest.fixture(scope="session")
+def store_server() -> Iterator[str]:
+    with moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(store_server: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """A bucket of one test, found by the environment as the libraries do."""
+    made = bucket_at(store_server)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made

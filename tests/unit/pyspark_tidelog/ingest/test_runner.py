@@ -18,8 +18,9 @@ from pyspark_tidelog.errors import JobError, JobFailed, OptionError, ServiceErro
 from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, IngestRestart
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.ingest.runner import _Run, _stop_signals, pause_s, run
-from pyspark_tidelog.lake.checkpoint import claimed
+from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.ddl import parse_schema
+from pyspark_tidelog.lake.identity import claimed
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.topics import Topics
@@ -96,7 +97,9 @@ def test_what_was_inferred_once_stays(tmp_path: Path, service: LogService) -> No
     log.append([SentRecord(1, None, b'{"a": 1}')])
     wanted = replace(job(tmp_path, service.url), schema="infer")
     assert planned(wanted).layout.values == parse_schema("a BIGINT")
-    with claimed(tmp_path / "checkpoint", planned(wanted).places(), planned(wanted).terms):
+    with claimed(
+        Checkpoint(f"{tmp_path}/checkpoint"), planned(wanted).places(), planned(wanted).terms
+    ):
         log.append([SentRecord(1, None, b'{"a": 1, "b": 1}')])
         assert planned(wanted).layout.values == parse_schema("a BIGINT")
         assert planned(replace(wanted, schema="x INT")).layout.values == parse_schema("x INT")

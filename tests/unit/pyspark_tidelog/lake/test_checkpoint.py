@@ -1,232 +1,131 @@
-"""One checkpoint belongs to one sink and one log; every way to mix them up is refused."""
+"""Spark's logs of a checkpoint, in a folder or copied to an object store."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.lake.checkpoint import (
-    Identity,
-    Terms,
-    claimed,
-    mend_torn_entry,
-    sync_plan,
-)
-from pyspark_tidelog.lake.ddl import parse_schema
-from pyspark_tidelog.tables.durable_files import locked
-from pyspark_tidelog.tables.places import IDENTITY_NAME, LOCK_NAME, FolderPlace
+from pyspark_tidelog.errors import JobError, OptionError
+from pyspark_tidelog.lake import checkpoint as module
+from pyspark_tidelog.lake.checkpoint import KEPT_BATCHES, Checkpoint
 from tests.support.disk_calls import disk_calls
-
-IDS = {"t": "id"}
-
-OTHER_TERMS: dict[str, dict[str, Any]] = {
-    "other topics": {"topic_ids": {"u": "id"}},
-    "a topic made again": {"topic_ids": {"t": "new"}},
-    "another schema": {"schema": {"type": "struct", "fields": []}},
-    "other partitions": {"partition_by": ("topic",)},
-    "headers": {"include_headers": True},
-    "another isolation": {"isolation": "read_committed"},
-}
-
-
-class Place:
-    """A checkpoint and a sink, claimed as the job claims them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.checkpoint = folder / "checkpoint"
-        self.sink = folder / "lake"
-
-    def claim(
-        self,
-        *,
-        sink: Path | None = None,
-        checkpoint: Path | None = None,
-        terms: dict[str, Any] | None = None,
-    ) -> Identity:
-        folder = sink or self.sink
-        given = {"sink": f"parquet:{folder}", "topic_ids": IDS} | (terms or {})
-        places = [
-            FolderPlace(Path(each))
-            for each in (folder, given.get("bad_records", "").partition(":")[2])
-            if each
-        ]
-        with claimed(checkpoint or self.checkpoint, places, Terms(**given)) as identity:
-            return identity
+from tests.support.object_stores import ObjectStore
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
 
 
-def test_a_second_run_finds_what_the_first_one_marked(place: Place) -> None:
-    """Checkpoint and sink carry the same name, which stays."""
-    first = place.claim()
-    (place.sink / "batch_id=0").mkdir()
-    (place.checkpoint / "offsets").mkdir()
-    assert place.claim() == first
-    marks = [json.loads((f / IDENTITY_NAME).read_text()) for f in (place.checkpoint, place.sink)]
-    assert [mark["job_id"] for mark in marks] == [first.job_id] * 2
+def plan(checkpoint: Checkpoint, batch_id: int, *, end: int | None = None) -> None:
+    """Write what Spark writes before a micro-batch."""
+    stop = 10 * (batch_id + 1) if end is None else end
+    offset = {
+        "version": 1,
+        "offsets": {"t": {"0": stop}},
+        "initial": {"t": {"0": 0}},
+        "topic_ids": {"t": "id"},
+    }
+    write(checkpoint, "offsets", batch_id, f"v1\n{{}}\n{json.dumps(offset)}")
+    (checkpoint.folder / "metadata").write_text('{"id": "q"}')
 
 
-def test_a_first_run_that_died_between_both_marks_is_taken_up(place: Place) -> None:
-    """The checkpoint is marked first; a sink without data and without mark is then still ours."""
-    first = place.claim()
-    (place.sink / IDENTITY_NAME).unlink()
-    assert place.claim() == first
-    assert (place.sink / IDENTITY_NAME).exists()
+def write(checkpoint: Checkpoint, log: str, batch_id: int, text: str = "v1\n{}") -> None:
+    (checkpoint.folder / log).mkdir(exist_ok=True, parents=True)
+    (checkpoint.folder / log / str(batch_id)).write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("mixed_up", "sentence"),
-    [
-        ("another sink", "belongs to the sink parquet:.*lake, not to parquet:.*other"),
-        ("a new checkpoint", "was filled with another checkpoint than .*other, which is new"),
-        ("other topics", "belongs to the topics t, not to u: choose a new checkpoint and sink"),
-        ("a topic made again", "belongs to another topic t than the service has now"),
-        ("a checkpoint of another query", "is the checkpoint of another query"),
-        ("a sink with files", "holds files that no tidelog job wrote: choose another"),
-        ("a sink of another job", "belongs to another checkpoint than .*: use that one"),
-        ("a damaged mark", "_tidelog-job.json in .* is damaged"),
-        ("a mark of the future", "was written by another version of tidelog"),
-        ("another schema", "belongs to a job with another schema: use the options of its first"),
-        ("other partitions", "belongs to a job with other columns to partition by"),
-        ("headers", "belongs to a job with another setting of --headers"),
-        ("another isolation", "belongs to a job with another isolation level"),
-    ],
-)
-def test_a_mix_up_is_refused_with_a_sentence(place: Place, mixed_up: str, sentence: str) -> None:
-    """Nothing is read and nothing is written before it is clear what belongs together."""
-    other = place.sink.parent / "other"
-    mark = place.checkpoint / IDENTITY_NAME
-    if mixed_up == "a checkpoint of another query":
-        (place.checkpoint / "offsets").mkdir(parents=True)
-    elif mixed_up == "a sink with files":
-        place.sink.mkdir()
-        (place.sink / "data.parquet").touch()
-    else:
-        place.claim()
-        (place.checkpoint / "offsets").mkdir()
-    if mixed_up == "a sink of another job":
-        place.claim(sink=other, checkpoint=other.with_name("third"))
-        (other / IDENTITY_NAME).replace(place.sink / IDENTITY_NAME)
-    elif mixed_up == "a damaged mark":
-        mark.write_text(mark.read_text()[:-5])
-    elif mixed_up == "a mark of the future":
-        mark.write_text('{"version": 99}')
-    with pytest.raises(JobError, match=sentence):
-        place.claim(
-            sink=other if mixed_up == "another sink" else None,
-            checkpoint=other if mixed_up == "a new checkpoint" else None,
-            terms=OTHER_TERMS.get(mixed_up),
-        )
-
-
-def test_until_something_is_planned_rows_may_be_made_otherwise(place: Place) -> None:
-    """A mistake in the first run's options does not cost the checkpoint; afterwards it does."""
-    place.claim(terms={"partition_by": ("nonsense",)})
-    second = place.claim(terms={"partition_by": ("topic",)})
-    (place.checkpoint / "offsets").mkdir()
-    assert place.claim(terms={"partition_by": ("topic",)}) == second
-    with pytest.raises(JobError, match="other columns to partition by"):
-        place.claim()
-
-
-def test_a_table_of_bad_records_belongs_to_one_job_as_well(place: Place, tmp_path: Path) -> None:
-    """Its folders carry the numbers of micro-batches, too, and another job's would be taken."""
-    terms = {"bad_records": f"parquet:{tmp_path}/bad"}
-    place.claim(terms=terms)
-    assert (tmp_path / "bad" / IDENTITY_NAME).exists()
-    other = tmp_path / "other"
-    with pytest.raises(JobError, match=r"bad belongs to another checkpoint than .*other"):
-        place.claim(sink=tmp_path / "x", checkpoint=other, terms=terms)
-
-
-def test_a_place_for_bad_records_can_be_added_and_not_changed(place: Place, tmp_path: Path) -> None:
-    """A job that such a record has stopped goes on with one; those before stay where they are."""
-    first = place.claim()
-    (place.checkpoint / "offsets").mkdir()
-    added = place.claim(terms={"bad_records": f"parquet:{tmp_path}/bad"})
-    assert (added.job_id, added.terms.bad_records) == (first.job_id, f"parquet:{tmp_path}/bad")
-    for terms in ({}, {"bad_records": f"parquet:{tmp_path}/other"}):
-        with pytest.raises(JobError, match="a job with another place for bad records"):
-            place.claim(terms=terms)
-
-
-def test_a_schema_may_gain_columns_and_nothing_else(place: Place) -> None:
-    """A column that was added stays known, because rows of before have null there."""
-
-    def schema(ddl: str) -> dict[str, Any]:
-        return {"schema": parse_schema(ddl).jsonValue()}
-
-    place.claim(terms=schema("id BIGINT"))
-    (place.checkpoint / "offsets").mkdir()
-    assert place.claim(terms=schema("id BIGINT, b STRING")).terms.added == ("b",)
-    both = place.claim(terms=schema("id BIGINT, b STRING, a DATE"))
-    assert both.terms.added == ("b", "a")
-    assert place.claim(terms=schema("id BIGINT, b STRING, a DATE")) == both
-    for ddl in ("id INT, b STRING, a DATE", "b STRING, a DATE", "id BIGINT, c INT NOT NULL"):
-        with pytest.raises(JobError, match="a job with another schema"):
-            place.claim(terms=schema(ddl))
-
-
-@pytest.mark.parametrize("busy", ["checkpoint", "lake"])
-def test_two_do_not_work_on_a_folder_at_a_time(place: Place, busy: str) -> None:
-    """The second is refused while the first runs, and may run after it."""
-    place.claim()
-    with (
-        locked(place.checkpoint.with_name(busy) / LOCK_NAME),
-        pytest.raises(JobError, match=f"another job or a compaction is running on .*{busy}"),
-    ):
-        place.claim()
-    place.claim()
-
-
-def test_one_folder_is_not_two(place: Place) -> None:
-    """Spark's notes do not belong into a table."""
-    with pytest.raises(JobError, match="must be at places of their own"):
-        place.claim(checkpoint=place.sink)
-
-
-def test_a_folder_that_cannot_be_made_is_named(place: Place) -> None:
-    """A file in place of the sink is reported before Spark starts."""
-    place.sink.write_text("")
-    with pytest.raises(JobError, match=r"lake.* cannot be read: Not a directory"):
-        place.claim()
-
-
-def test_an_entry_that_a_power_cut_left_empty_is_no_entry(place: Place) -> None:
+def test_an_entry_that_a_power_cut_left_empty_is_no_entry(folder: Path) -> None:
     """The newest of Spark's two logs is taken back if it says nothing; none that does."""
-    mend_torn_entry(place.checkpoint)
-    for name in ("offsets", "commits"):
-        (place.checkpoint / name).mkdir(parents=True)
+    checkpoint = Checkpoint(str(folder))
+    with checkpoint.claim():
         for number in (9, 10):
-            (place.checkpoint / name / str(number)).write_text("v1")
-    (place.checkpoint / "offsets" / "10").write_text("")
-    (place.checkpoint / "offsets" / ".10.crc").write_text("")
-    mend_torn_entry(place.checkpoint)
-    assert [path.name for path in (place.checkpoint / "offsets").iterdir()] == ["9"]
-    assert len([*(place.checkpoint / "commits").iterdir()]) == 2
+            write(checkpoint, "offsets", number)
+            write(checkpoint, "commits", number)
+    (folder / "offsets" / "10").write_text("")
+    (folder / "offsets" / ".10.crc").write_text("")
+    with checkpoint.claim():
+        assert [path.name for path in (folder / "offsets").iterdir()] == ["9"]
+        assert checkpoint.last_commit() == 10
 
 
-def test_the_plan_of_a_micro_batch_has_to_be_there(place: Place) -> None:
+def test_the_plan_of_a_micro_batch_has_to_be_there(folder: Path) -> None:
     """Nothing is written to the lake for offsets that are not recorded."""
-    (place.checkpoint / "offsets").mkdir(parents=True)
+    checkpoint = Checkpoint(str(folder))
+    (folder / "offsets").mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
-        sync_plan(place.checkpoint, 3)
-    (place.checkpoint / "offsets" / "3").write_text("v1")
+        checkpoint.sync_plan(3)
+    write(checkpoint, "offsets", 3, "v1")
     with disk_calls() as calls:
-        sync_plan(place.checkpoint, 3)
-    assert calls.below(place.checkpoint) == ["sync offsets/3 of 2 bytes", "sync offsets"]
+        checkpoint.sync_plan(3)
+    assert calls.below(folder) == ["sync offsets/3 of 2 bytes", "sync offsets"]
 
 
-def test_a_folder_that_cannot_be_written_leaves_no_mark(place: Place) -> None:
-    """The checkpoint is unused until the sink can be used, so that another may be named."""
-    (place.sink.parent / "file").write_text("")
-    with pytest.raises(JobError, match=r"file/lake.* cannot be read: Not a directory"):
-        place.claim(sink=place.sink.parent / "file" / "lake")
-    place.claim()
+def test_spark_is_given_a_folder_of_the_local_file_system(folder: Path) -> None:
+    """A cluster's default file system is another one."""
+    assert Checkpoint(str(folder)).location == f"file://{folder}"
+
+
+@pytest.mark.parametrize("name", ["hdfs://cluster/ck", "dbfs://x", "http://x/y", "file://host/x"])
+def test_a_place_that_can_be_no_checkpoint_is_refused(name: str) -> None:
+    """With the places that can."""
+    with pytest.raises(OptionError, match=r"folder of this machine, or in an object store \(s3://"):
+        Checkpoint(name)
+
+
+def test_a_job_goes_on_from_a_bucket_on_another_machine(bucket: ObjectStore) -> None:
+    """The folder of the first run is gone; Spark finds what it needs to repeat the last batch."""
+    name = f"{bucket.url}/ck/"
+    first = Checkpoint(name)
+    with first.claim():
+        assert (first.has_begun(), first.last_commit(), first.run) == (False, None, 1)
+        for number in range(3):
+            plan(first, number)
+            first.sync_plan(number)
+            if number < 2:
+                write(first, "commits", number)
+    assert not first.folder.exists()
+    second = Checkpoint(name)
+    with second.claim():
+        assert (second.has_begun(), second.last_commit(), second.run) == (True, 1, 2)
+        (ranges,) = second.planned_ranges(2)
+        assert (ranges.start_offset, ranges.end_offset) == (20, 30)
+        assert (second.folder / "metadata").read_text() == '{"id": "q"}'
+        second.sync_plan(2)
+        write(second, "commits", 2)
+    with Checkpoint(name).open():
+        assert sorted(bucket.names("ck/")) == [
+            "ck/_tidelog-holder.json",
+            *(f"ck/commits/{number}" for number in range(3)),
+            "ck/metadata",
+            *(f"ck/offsets/{number}" for number in range(3)),
+        ]
+
+
+def test_a_plan_in_a_bucket_is_never_replaced(bucket: ObjectStore) -> None:
+    """A driver that was replaced cannot plan a micro-batch again, whatever its lease says."""
+    checkpoint = Checkpoint(f"{bucket.url}/ck")
+    with checkpoint.open():
+        plan(checkpoint, 0)
+        digest = checkpoint.sync_plan(0)
+        assert checkpoint.sync_plan(0) == digest
+        plan(checkpoint, 0, end=11)
+        with pytest.raises(JobError, match=r"another job has planned micro-batch 0 of s3://.*/ck:"):
+            checkpoint.sync_plan(0)
+
+
+def test_old_copies_are_removed(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark removes its own, so that a start does not list years of micro-batches."""
+    assert KEPT_BATCHES == 100
+    monkeypatch.setattr(module, "KEPT_BATCHES", 3)
+    checkpoint = Checkpoint(f"{bucket.url}/ck")
+    with checkpoint.claim():
+        for number in range(8):
+            plan(checkpoint, number)
+            checkpoint.sync_plan(number)
+            write(checkpoint, "commits", number)
+    kept = [f"ck/offsets/{number}" for number in range(3, 8)]
+    assert bucket.names("ck/offsets") == kept
+    assert bucket.names("ck/commits") == [name.replace("offsets", "commits") for name in kept]

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.parquet_files import FileWriter
-from pyspark_tidelog.tables.storage import ObjectPlace, Storage, sentence_of
+from pyspark_tidelog.tables.storage import Storage, sentence_of
 from pyspark_tidelog.tables.table import Batch, Staged
 from pyspark_tidelog.tables.target import Target
 from tests.support.object_stores import SECRET, Faults, ObjectStore, bucket_at, moto
@@ -36,37 +36,30 @@ def test_a_task_on_another_machine_has_the_drivers_options(
 
 
 def test_an_object_is_created_once(bucket: ObjectStore) -> None:
-    """Of two that create it at the same time, the second learns that it was late."""
+    """Of two that create it at the same time, the second learns that it was late.
+
+    A put that is repeated because its answer was lost finds its own object, and is content.
+    """
     storage = Storage.at(f"{bucket.url}/t")
     assert storage.load("x") is None
-    assert (storage.create("x", b"1"), storage.create("x", b"2")) == (True, False)
+    assert [storage.create("x", data) for data in (b"1", b"2", b"1")] == [True, False, True]
     assert storage.load("x") == b"1"
     storage.replace("x", b"3")
     assert storage.load("x") == b"3"
 
 
-def test_a_place_holds_the_identity_of_one_job(bucket: ObjectStore) -> None:
-    """A table without one that has data is not of a tidelog job."""
+def test_an_object_is_exchanged_for_another_by_its_tag(bucket: ObjectStore) -> None:
+    """A tag that is not the present one changes nothing, whether the object exists or not."""
     storage = Storage.at(f"{bucket.url}/t")
-    place = ObjectPlace(storage)
-    with place.claim():
-        assert (place.load(), place.has_data()) == (None, False)
-        place.store("mine")
-        place.store("still mine")
-        assert (place.load(), place.has_data()) == ("still mine", False)
-    storage.create("_delta_log/0.json", b"")
-    assert place.has_data()
-
-
-def test_of_two_jobs_one_claims_a_table(
-    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have found no identity; the store keeps one."""
-    place = ObjectPlace(Storage.at(f"{bucket.url}/t"))
-    place.store("first")
-    monkeypatch.setattr(ObjectPlace, "load", lambda _self: None)
-    with pytest.raises(JobError, match=r"another job has just claimed s3://.*/t: choose another"):
-        place.store("second")
+    first = storage.exchange("x", b"1", None)
+    assert first is not None
+    second = storage.exchange("x", b"2", first)
+    assert storage.load_tagged("x") == (b"2", second)
+    assert [storage.exchange("x", b"3", tag) for tag in (first, None)] == [None, None]
+    assert storage.exchange("y", b"3", first) is None
+    assert (storage.load("x"), storage.load("y")) == (b"2", None)
+    storage.create("below/z", b"")
+    assert (storage.names(), storage.names("below")) == ((["below"], ["x"]), ([], ["z"]))
 
 
 def test_a_bucket_that_is_missing_is_named_without_secrets(bucket: ObjectStore) -> None:
