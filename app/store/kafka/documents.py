@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13.response import FetchResponse, PartitionData
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 
 from app.settings import Settings
 from app.store.documents import Document, Documents
@@ -24,7 +25,14 @@ from app.store.kafka.appends import PartitionAppends, split
 from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
 from app.store.kafka.metadata import uuid_of
-from app.store.kafka.read.requests import Position, fetch_request, fetched_logs
+from app.store.kafka.read.requests import (
+    EARLIEST,
+    Position,
+    fetch_request,
+    fetched_logs,
+    list_offsets_request,
+    listed_logs,
+)
 from app.store.kafka.topics import KafkaTopics
 from engine.clock import Clock
 from engine.config import LogConfig
@@ -33,7 +41,7 @@ from engine.manager.topics import Topic
 from engine.records.batch import BatchView
 from engine.records.builder import NewRecord, build_batch
 from engine.records.scan import iter_headers
-from engine.types import Buffer, FetchIsolation
+from engine.types import Buffer, FetchIsolation, TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -147,7 +155,7 @@ class KafkaDocuments(Documents):
         """Read and apply what comes next; return whether that was everything."""
         fetched = await self._fetch(max_wait_ms)
         if fetched.error_code is ErrorCode.offset_out_of_range:
-            self._next_offset = max(int(fetched.log_start_offset), 0)
+            self._next_offset = await self._log_start()
             return False
         ensure_done(fetched.error_code)
         await self._apply(bytes(fetched.records or b""))
@@ -171,6 +179,18 @@ class KafkaDocuments(Documents):
         if found is None:
             raise Moved(ErrorCode.unknown_topic_id)
         return found
+
+    async def _log_start(self) -> int:
+        """Ask where the log begins: a broker that refuses an offset does not say it."""
+        log = TopicPartition(self._name, 0)
+        leader = self._cluster.leader(*log)
+        request = list_offsets_request([(log, -1)], EARLIEST)
+        response = await self._cluster.send(leader.node, request, ListOffsetsResponse)
+        found = listed_logs(response).get(log)
+        if found is None:
+            raise Moved(ErrorCode.unknown_topic_or_partition)
+        ensure_done(found.error_code)
+        return int(found.offset)
 
     async def _apply(self, data: bytes) -> None:
         """Publish the documents after these batches."""

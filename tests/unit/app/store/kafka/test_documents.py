@@ -110,6 +110,31 @@ async def test_faults_of_brokers_are_survived(fake: FakeKafka, service: Opened) 
     assert log.end_offset == 3
 
 
+async def test_a_start_goes_on_where_the_records_begin(
+    fake: FakeKafka, service: Opened, tmp_path: Path
+) -> None:
+    """An operator has deleted the first ones. A broker that refuses an offset does not say it."""
+    await service.store.documents.change({"a": {"n": 1}})
+    await service.store.documents.change({"b": {"n": 2}})
+    fake.topics[TOPIC][1][0].start_offset = 1
+    fake.silent.add("ListOffsets")
+    async with opened(fake, tmp_path) as other:
+        assert set(other.store.documents.all()) == {"b"}
+
+
+async def test_a_document_that_cannot_be_written_again_stays(
+    fake: FakeKafka, service: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another service added it too late, and the brokers refuse to have the first one after it."""
+    documents = service.store.documents
+    await documents.change({"a": {"n": 1}})
+    fake.errors["Produce"].append(ErrorCode.topic_authorization_failed)
+    late = build_batch([(1, b"a", b'{"n":2}', ((CREATE_ONLY, b""),))])
+    fake.append(fake.topics[TOPIC][1][0], late)
+    await eventually(lambda: "could not be written again" in caplog.text)
+    assert dict(documents.all()) == {"a": {"n": 1}}
+
+
 async def test_an_unexpected_fault_is_logged_and_tried_again(
     fake: FakeKafka,
     service: Opened,
