@@ -34,9 +34,8 @@ def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
     work = Reindexing(segment)
     try:
         work.walk()
-    except ValueError:
-        core.ensure_open()  # the log may have been closed
-        raise
+    except ValueError as cause:
+        raise core.closed() from cause  # meanwhile: `reshaping` keeps the segment
     health = core.context.health
     with core.lock, health.trying:  # an index that lacks entries is valid
         core.ensure_open()

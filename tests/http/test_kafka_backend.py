@@ -1,7 +1,7 @@
 """The API on a Kafka cluster: what maps, what is 501, and what the service says of itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,17 @@ from tests.support.kafka_store import hurry
 from tests.support.service import RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
+
+SHARED = AppendCall()
+
+
+class Unencodable(RecordsAppend):
+    """Records for whose batch there is no memory."""
+
+    __slots__ = ()
+
+    def batch(self, others: Sequence[RecordsAppend] = ()) -> bytearray:
+        raise MemoryError
 
 
 @pytest.fixture
@@ -67,6 +78,17 @@ async def test_no_broker_says_where_acks_0_is(api: Api) -> None:
     answer = await api.client.post(f"{RECORDS}?acks=0", json={"records": [{"value": 1}]})
     assert (answer.status_code, answer.json()["base_offset"]) == (202, -1)
     assert "location" not in answer.headers
+
+
+async def test_a_delivery_with_acks_0_is_remembered_once_it_is_read(api: Api) -> None:
+    """Nothing says where it is; the log does."""
+    await api.create()
+    keyed, body = {"idempotency-key": "a"}, {"records": [{"value": 1}]}
+    answer = await api.client.post(f"{RECORDS}?acks=0", json=body, headers=keyed)
+    assert (answer.status_code, answer.json()["base_offset"]) == (202, -1)
+    await eventually(lambda: api.service.deliveries.remembered == 1)
+    again = await api.client.post(f"{RECORDS}?acks=0", json=body, headers=keyed)
+    assert (again.json()["base_offset"], again.json()["duplicate"]) == (0, True)
 
 
 async def test_what_kafka_cannot_do_is_501(api: Api) -> None:
@@ -144,13 +166,16 @@ async def test_profiles_and_tokens_follow_the_other_replicas(
 
 
 async def test_appends_of_one_turn_share_a_batch(fake: FakeKafka, api: Api) -> None:
-    """A producer's stays alone; after a refusal each is sent alone."""
+    """A producer's stays alone; after a refusal each is sent alone; one may not be encoded."""
     await api.create()
     service, partition = api.service, api.service.partition("events", 0)
     told: list[Exception | None] = []
 
-    def add(batcher: Batcher, body: bytes, *, kind: type = RecordsAppend) -> None:
-        append = kind(service, partition, AppendOptions.of({}, AppendCall()))
+    def add(
+        batcher: Batcher, body: bytes, *, kind: type = RecordsAppend, call: AppendCall = SHARED
+    ) -> None:
+        append = kind(service, partition, AppendOptions.of({}, call))
+        assert append.can_coalesce(body)
         append.take(body)
         batcher.add(append, len(body), told.append)
 
@@ -175,6 +200,14 @@ async def test_appends_of_one_turn_share_a_batch(fake: FakeKafka, api: Api) -> N
         add(batcher, body)
     await eventually(lambda: len(told) == 2)
     assert {type(one) for one in told} == {NotEnoughReplicas}
+    told.clear()
+    before = len(log.batches)
+    add(batcher, body)
+    add(batcher, body, call=AppendCall(producer_id=7, producer_epoch=0, base_sequence=0))
+    add(batcher, body, kind=Unencodable)
+    await eventually(lambda: len(told) == 3)
+    assert [type(one) for one in told if one] == [MemoryError]
+    assert len(log.batches) == before + 2
 
 
 async def test_a_lost_cluster_is_503(fake: FakeKafka, api: Api) -> None:

@@ -238,7 +238,9 @@ class FakeKafka:
                     topic_id=topic_id,
                     partitions=tuple(
                         r.MetadataResponsePartition(
-                            error_code=ErrorCode.none,
+                            error_code=ErrorCode.leader_not_available
+                            if log.leader < 0
+                            else ErrorCode.none,
                             partition_index=i32(number),
                             leader_id=i32(log.leader),
                             leader_epoch=i32(log.epoch),

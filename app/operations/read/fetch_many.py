@@ -91,8 +91,7 @@ class Part:
     @property
     def is_at_end(self) -> bool:
         """Whether all that could be read was shown as JSON."""
-        if self.fetched is None:
-            return False
+        assert self.fetched is not None, "only a partition that was read is shown"
         return self.next_offset >= self.fetched.watermarks.bound(self.call.isolation).offset
 
     @property
@@ -279,7 +278,7 @@ class Fetch:
         is_first = True
         entries: dict[int, bytes] = {}
         for part in self._drawn:
-            if part.fetched is not None:
+            if part.fetched is not None and part.partition is not None:
                 view = View(
                     start=part.start,
                     end=INT64_MAX if part.call.end_offset is None else part.call.end_offset,
@@ -293,9 +292,7 @@ class Fetch:
                     nonblocking=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
-                    texts=None
-                    if part.partition is None
-                    else self._service.texts_of(part.partition),
+                    texts=self._service.texts_of(part.partition),
                 )
                 try:
                     entry, records_bytes = _read_entry(part, view)

@@ -19,7 +19,7 @@ from engine.segment.file_records import FileRecords, NotCached
 from engine.segment.resting import SealedFiles
 from engine.segment.segment import Segment
 from engine.segment.times import floor_by_time
-from engine.types import AppendOrigin, FetchIsolation, TimestampOffset
+from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation, TimestampOffset
 from tests.support.builders import SMALL_CONFIG, World, new_batch
 from tests.support.damage import rewrite
 from tests.support.filesystem import ForgetfulDisk
@@ -307,13 +307,16 @@ def test_files_that_are_just_opened_are_not_waited_for_to_rest() -> None:
     """Closing another segment's files waited for the disk too, perhaps under the log's lock."""
     disk = OpenedBeside()
     disk.steps = []
-    shelf = Shelf(disk=disk)
-    segment = at_rest(shelf)
+    segment = at_rest(Shelf(disk=disk))
     disk.steps.append(segment.indexes.rest)
     assert segment.locate(5) is not None
     segment.records.rest()
     disk.steps.append(segment.records.rest)
     assert segment.read_next_offset() == 10
+    segment.indexes.transaction.append(AbortedTransaction(7, 0, 9, 10))
+    segment.indexes.rest()
+    disk.steps.append(segment.indexes.rest)
+    assert len(list(segment.indexes.transaction.entries())) == 1
     assert disk.steps == []
 
 

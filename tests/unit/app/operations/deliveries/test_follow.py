@@ -16,6 +16,8 @@ from app.operations.deliveries.table import DeliveryTable
 from engine.records.builder import build_batch
 from engine.records.checksum import crc32c
 from engine.records.header import ATTRIBUTES_POSITION, CRC_POSITION, Codec
+from tests.support.fake_kafka import eventually, fake_kafka
+from tests.support.kafka_store import hurry
 from tests.support.service import RAW, Api, running
 from tests.support.time import START_MS
 
@@ -107,6 +109,27 @@ async def test_it_ends_with_its_topic(api: Api) -> None:
     await api.create()
     async with following(follower_of(api, memory)) as task:
         await task
+
+
+async def test_a_log_that_cannot_be_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its leader is gone for a while."""
+    hurry(monkeypatch)
+    monkeypatch.setattr(follow, "RETRY_SECONDS", 0.001)
+    async with (
+        fake_kafka() as fake,
+        running(tmp_path, kafka=fake.addresses, kafka_request_timeout_ms=300) as api,
+    ):
+        await api.create()
+        await write(api, 1)
+        (log,) = fake.topics["events"][1]
+        log.leader = -1
+        memory = memory_of(api)
+        async with following(follower_of(api, memory)):
+            await eventually(lambda: "deliveries to events-0: " in caplog.text)
+            log.leader = 1
+            await remembered(memory, 1)
 
 
 async def test_a_gap_is_skipped(api: Api) -> None:

@@ -18,7 +18,7 @@ from engine.errors import (
 )
 from engine.types import TopicPartition
 from tests.support.builders import new_batch
-from tests.support.fake_kafka import FakeKafka
+from tests.support.fake_kafka import FakeKafka, eventually
 from tests.support.kafka_store import Opened, opened
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +68,20 @@ async def test_a_topic_is_found_by_a_principal_that_may_not_create_it(
     assert await topics.create("events", 1, {}) == (topic, False)
     with pytest.raises(Forbidden):
         await topics.create("other", 1, {})
+
+
+async def test_a_topic_that_brokers_do_not_list_yet_is_awaited(
+    fake: FakeKafka, service: Opened
+) -> None:
+    """Another service creates it, and the metadata has it later."""
+    topics = service.store.topics
+    fake.errors["CreateTopics"].append(ErrorCode.topic_already_exists)
+    wanted = type(topics.topic("__tidelog_documents"))("events", "", 1, {})
+    creation = asyncio.create_task(topics.create_internal(wanted))
+    before = fake.requests["Metadata"]
+    await eventually(lambda: fake.requests["Metadata"] > before + 1)
+    fake.create("events")
+    assert await creation == (topics.topic("events"), False)
 
 
 async def test_a_refused_creation_is_explained(fake: FakeKafka, service: Opened) -> None:
