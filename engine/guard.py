@@ -23,8 +23,9 @@ class Impatient:
         self._seconds = seconds
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=self._seconds):
+        acquire = self._lock.acquire
+        if not (acquire(False) or acquire(timeout=self._seconds)):
             raise WouldBlock
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         self._lock.release()

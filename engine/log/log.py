@@ -21,6 +21,7 @@ from engine.log.durability import Durability
 from engine.log.index_repair import rebuild_index_held
 from engine.log.maintenance.maintenance import Maintenance
 from engine.log.open.loader import Loader, LoadRequest
+from engine.log.plain_append import append_plain
 from engine.log.producers import LogProducers
 from engine.log.read.fetch import deletion_target
 from engine.log.read.reader import LogReader
@@ -110,14 +111,17 @@ class Log:
         own builder made the batch; `guard` is the result of `producers.start_verification`;
         `budget` bounds the cost of decoding. Raises what `analyse` raises, ProducerError,
         PreconditionFailed if the log end is not the expected one and the append is not a retry,
-        UnexpectedAppendOffset, TopicNotFound if the topic was deleted, StorageError, and, if
-        `nonblocking`, WouldBlock.
+        UnexpectedAppendOffset, TopicNotFound, StorageError, and, if `nonblocking`, WouldBlock.
         """
         core = self._core
-        context = core.context
+        is_conditional = expected_end_offset is not None or expected_tag is not None
         end_offset = core.state.watermarks.end.offset  # before the clock is read
-        now_ms = context.clock.now_ms()
-        limits = AnalysisLimits(now_ms, context.config.max_decompressed_batch_bytes, budget)
+        now_ms = core.context.clock.now_ms()
+        if checked and origin is AppendOrigin.CLIENT and not is_conditional:
+            appended = self._append_plain(data, now_ms, nonblocking=nonblocking)
+            if appended is not None:
+                return appended
+        limits = AnalysisLimits(now_ms, core.context.config.max_decompressed_batch_bytes, budget)
         incoming = analyse(data, core.state.local.config, origin, limits, checked=checked)
         with self._lock_nonblocking if nonblocking else core.lock:
             context, state = core.context, core.state  # under the lock: moves replace them
@@ -134,7 +138,6 @@ class Log:
             context.health.ensure_taking(now_ms)
             if nonblocking:
                 state.ensure_at_hand()
-            is_conditional = expected_end_offset is not None or expected_tag is not None
             if is_conditional and not state.producers.is_repetition(incoming.headers):
                 state.tag.ensure_expected(expected_end_offset, expected_tag)
             headers = state.place(incoming, origin)
@@ -158,6 +161,20 @@ class Log:
             appended = state.write(incoming, headers, verdict)
         count, size_bytes = appended.records_count, len(incoming.buffer)
         context.recorder.appended(self.topic_partition, records=count, size_bytes=size_bytes)
+        return appended
+
+    def _append_plain(self, data: Buffer, now_ms: int, *, nonblocking: bool) -> Appended | None:
+        """Append a batch of our own builder; None if it needs the general path."""
+        if type(data) is not bytearray:
+            return None
+        core = self._core
+        with self._lock_nonblocking if nonblocking else core.lock:
+            appended = append_plain(core, data, now_ms)
+        if appended is not None:
+            count, size_bytes = appended.records_count, len(data)
+            core.context.recorder.appended(
+                self.topic_partition, records=count, size_bytes=size_bytes
+            )
         return appended
 
     def roll(self, base_offset: int = 0) -> RollResult:

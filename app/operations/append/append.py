@@ -291,15 +291,16 @@ class RecordsAppend(Append):
         return batch
 
     def on_appended(self, appended: Appended, others: Sequence[Self] = ()) -> None:
-        everybody = (self, *others)
-        parts: Iterable[Appended] = (appended,)
         if others:
+            everybody = (self, *others)
             parts = appended.shared_out([_share(one.records) for one in everybody])
-        for one, part in zip(everybody, parts, strict=True):
-            one.appended = part
-            one.records = []
-            if one.claim is not None:
-                one.claim.written(one.partition, part)
+            for one, part in zip(everybody, parts, strict=True):
+                one.on_appended(part)
+            return
+        self.appended = appended
+        self.records = []
+        if self.claim is not None:
+            self.claim.written(self.partition, appended)
 
     @property
     def room_bytes(self) -> int:

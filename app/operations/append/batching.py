@@ -148,7 +148,7 @@ class Batcher:
         Before that, each in its own batch: a shared batch may be too large for the topic. Returns
         what to call for those that were appended.
         """
-        appends = list(chain.from_iterable(batches))
+        appends = batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
         try:
             encoded = [first.batch(others) for first, *others in batches]
             appended = partition.append_now(
@@ -170,6 +170,9 @@ class Batcher:
             for tell in done:
                 tell(error)
             return ()
+        if len(appends) == 1:  # as nearly always if many logs are appended to
+            appends[0].on_appended(appended)
+            return done
         each = (appended,) if len(batches) == 1 else appended.one_by_one()
         for (first, *others), batch in zip(batches, each, strict=True):
             first.on_appended(batch, others)

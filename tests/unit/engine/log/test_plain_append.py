@@ -1,0 +1,128 @@
+"""The short path of small batches: the result of the general path, or no change."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from engine.errors import StorageFull, StorageOffline
+from engine.log.log import Log
+from engine.log.plain_append import append_plain
+from engine.log.results import Appended
+from engine.records.header import Codec
+from engine.topic_keys import HOUR_MS
+from tests.support.builders import World, new_batch
+from tests.support.logs import fill, log_path, with_config
+from tests.support.time import START_MS
+
+CONFIG = with_config(index_interval_bytes=10_000)
+
+
+def ready(world: World | None = None, **settings: object) -> Log:
+    """A log whose active segment is open and has a batch: the next append is only a write."""
+    log = (world or World()).open_log(with_config(**{"index_interval_bytes": 10_000, **settings}))
+    fill(log, batches=1)
+    return log
+
+
+def in_new_segment() -> Log:
+    """A log whose active segment is empty."""
+    log = ready()
+    log.roll()
+    return log
+
+
+def try_plain(log: Log, batch: bytearray) -> Appended | None:
+    core = log._core  # noqa: SLF001  # what is tested works inside the log's lock
+    with core.lock:
+        return append_plain(core, batch, START_MS)
+
+
+@pytest.mark.parametrize("interval_bytes", [1, 10_000])
+@pytest.mark.parametrize("times", [(START_MS, START_MS + 5, START_MS + 3), (-1, -1, -1)])
+def test_it_appends_what_the_general_path_appends(
+    times: tuple[int, ...], interval_bytes: int
+) -> None:
+    """The same file, result and indexes, by either path."""
+    results, files = [], []
+    for is_plain in (True, False):
+        world = World()
+        log = ready(world, index_interval_bytes=interval_bytes)
+        for count, time in enumerate(times, 1):
+            batch = new_batch(count, timestamp=time)
+            appended = try_plain(log, batch) if is_plain else log.append(batch)
+            assert appended is not None
+            values = (*appended[:-1], *appended.headers)
+            results.append((values, bytes(batch), log.reader.max_timestamp()))
+        log.durability.flush()
+        log.close()
+        paths = (log_path(suffix=suffix) for suffix in (".log", ".index", ".timeindex"))
+        files.append([world.disk.read_bytes(path) for path in paths])
+    assert results[: len(times)] == results[len(times) :]
+    assert files[0] == files[1]
+
+
+UNUSUAL: dict[str, tuple[Callable[[], Log], bytearray]] = {
+    "the first append": (lambda: World().open_log(CONFIG), new_batch()),
+    "its indexes are not open": (in_new_segment, new_batch()),
+    "no room": (lambda: ready(segment_bytes=140), new_batch()),
+    "a record of the future": (lambda: ready(segment_ms=9), new_batch(timestamp=START_MS + 10)),
+    "a time too far away": (ready, new_batch(timestamp=START_MS + 2 * HOUR_MS)),
+    "too large": (lambda: ready(max_message_bytes=100), new_batch(value=b"x" * 200)),
+    "an idempotent producer": (
+        ready,
+        new_batch(producer_id=1, producer_epoch=0, base_sequence=0),
+    ),
+    "a compressed batch": (ready, new_batch(codec=Codec.ZSTD)),
+    "two batches": (ready, new_batch() + new_batch()),
+    "no batch": (ready, bytearray()),
+    "a codec of the topic": (lambda: ready(compression_type="gzip"), new_batch()),
+    "log-append time": (lambda: ready(message_timestamp_type="LogAppendTime"), new_batch()),
+    "old times refused": (lambda: ready(message_timestamp_before_max_ms=HOUR_MS), new_batch()),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_append_is_left_to_the_general_path(name: str) -> None:
+    """Nothing has changed then, in the log and in the batch."""
+    make, batch = UNUSUAL[name]
+    log, batch = make(), bytearray(batch)
+    before = bytes(batch), log.watermarks, log.reader.size_bytes
+    assert try_plain(log, batch) is None
+    assert (bytes(batch), log.watermarks, log.reader.size_bytes) == before
+
+
+def test_a_compacted_log_judges_keys_itself() -> None:
+    """It refuses records without a key, which only the general path looks for."""
+    log = World().open_log(CONFIG)
+    log.append(new_batch())
+    log.maintenance.update_config(with_config(cleanup_policy=("compact",)))
+    assert try_plain(log, new_batch()) is None
+
+
+def test_a_closed_log_takes_nothing() -> None:
+    """The general path raises the error."""
+    log = ready()
+    log.close()
+    assert try_plain(log, new_batch()) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, StorageOffline)]
+)
+def test_a_failed_write_leaves_log_and_batch_as_they_were(
+    number: int, error: type[Exception]
+) -> None:
+    """A full disk refuses the append; any other failure takes the directory offline."""
+    world = World()
+    log, batch = ready(world), new_batch()
+    before = bytes(batch), log.watermarks, log.reader.size_bytes
+    world.disk.fail("append", path_end=".log", error=number)
+    with pytest.raises(error):
+        log.append(batch, checked=True)
+    assert (bytes(batch), log.watermarks, log.reader.size_bytes) == before
+    if error is StorageOffline:
+        with pytest.raises(StorageOffline):
+            log.append(batch, checked=True)
+    else:
+        assert log.append(batch, checked=True).base_offset == 1
