@@ -59,7 +59,7 @@ class Lake:
                 )
         layout = self._layout()
         verifier = Verifier(
-            StoredRows(self._table, layout.rows),
+            StoredRows(self._table, layout.rows, terms.added),
             self._bad_rows(layout),
             layout,
             known,

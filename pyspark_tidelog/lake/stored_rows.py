@@ -19,6 +19,8 @@ class StoredRows:
 
     table: Table
     schema: StructType
+    added: tuple[str, ...] = ()
+    """Columns that files of before do not have."""
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield these columns of all rows, in any order; raise JobError for a file of no job."""
@@ -26,7 +28,13 @@ class StoredRows:
         wanted = pa.schema([(each.name, arrow_type_of(each.dataType)) for each in columns.fields])
         try:
             for batch in self.table.batches(columns):
-                arrays = [batch.column(name).cast(wanted.field(name).type) for name in names]
+                held = batch.schema.names
+                arrays = [
+                    pa.nulls(batch.num_rows, wanted.field(name).type)
+                    if name in self.added and name not in held
+                    else batch.column(name).cast(wanted.field(name).type)
+                    for name in names
+                ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
         except (pa.ArrowException, KeyError, OSError) as error:
             raise JobError(f"{self.table.target} cannot be read: {error}") from error

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_tidelog.lake.expected_rows import ExpectedRows, prints_of
 from pyspark_tidelog.lake.layout import REASON, Layout
 from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
@@ -24,7 +25,6 @@ from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source.fetch import read_range
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets
-from pyspark_tidelog.tables.json_rows import JsonRows
 
 TURN_OFFSETS: Final = 1 << 25
 """Offsets compared in one turn, which takes 300 MB."""
@@ -121,7 +121,7 @@ class Verifier:
     snapshot: LogSnapshot
     turn_offsets: int = TURN_OFFSETS
     added: tuple[str, ...] = ()
-    """Columns that some rows do not have; they are not compared."""
+    """Columns that the schema has gained, the oldest first."""
 
     def verify(self, expected: Mapping[TopicPartition, Extent] | None = None) -> Verdict:
         """Compare everything.
@@ -130,15 +130,21 @@ class Verifier:
         those between the first and the last offset of each partition in the lake.
         """
         verdict = Verdict()
+        rows = ExpectedRows(
+            self.layout,
+            self._content_columns(self.rows),
+            None if self.bad_rows is None else self._content_columns(self.bad_rows),
+            self.added,
+        )
         turn: list[OffsetRange] = []
         for wanted in self._ranges(self._extents(verdict), expected or {}, verdict):
             size = sum(one.offsets_count for one in turn) + wanted.offsets_count
             if turn and size > self.turn_offsets:
-                self._turn(turn, verdict)
+                self._turn(turn, rows, verdict)
                 turn = []
             turn.append(wanted)
         if turn:
-            self._turn(turn, verdict)
+            self._turn(turn, rows, verdict)
         return verdict
 
     def _extents(self, verdict: Verdict) -> dict[TopicPartition, Extent]:
@@ -176,21 +182,21 @@ class Verifier:
             whole = OffsetRange(log.topic, log.partition, start, end, topic_id)
             yield from cut_by_offsets([whole], max_records=self.turn_offsets)
 
-    def _turn(self, ranges: Sequence[OffsetRange], verdict: Verdict) -> None:
+    def _turn(self, ranges: Sequence[OffsetRange], rows: ExpectedRows, verdict: Verdict) -> None:
         of_log: dict[TopicPartition, list[_StoredOffsets]] = {}
         for wanted in ranges:
             of_log.setdefault(wanted.log, []).append(_StoredOffsets(wanted))
         for stored in self._stored():
             columns = [*self._place_columns(stored), *self._content_columns(stored)]
             for batch in stored.batches(columns):
-                prints = _prints(batch.select(self._content_columns(stored)))
+                prints = prints_of(batch.select(self._content_columns(stored)))
                 for log, offsets, chosen in _logs_in(batch):
                     for held in of_log.get(log, ()):
                         held.add(offsets, prints[chosen], is_bad=stored is self.bad_rows)
         for held in chain.from_iterable(of_log.values()):
-            self._compare(held, verdict)
+            self._compare(held, rows, verdict)
 
-    def _compare(self, held: _StoredOffsets, verdict: Verdict) -> None:
+    def _compare(self, held: _StoredOffsets, rows: ExpectedRows, verdict: Verdict) -> None:
         log, start = held.wanted.log, held.wanted.start_offset
         is_in_log = np.zeros(held.wanted.offsets_count, np.bool_)
         columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
@@ -199,7 +205,7 @@ class Verifier:
             places = offsets - start
             is_in_log[places] = True
             counts, is_bad = held.counts[places], held.is_bad[places]
-            expected = self._expected(records, is_bad)
+            expected = rows.prints(log, records, is_bad, held.prints[places])
             is_same = held.prints[places] == expected
             # A record without a fingerprint is neither in the lake nor in a table of bad records.
             is_elsewhere = (expected == 0) & (self.bad_rows is None)
@@ -211,32 +217,6 @@ class Verifier:
             verdict.quarantined += int(np.count_nonzero(is_right & is_bad))
         verdict.note("unknown", log, np.flatnonzero((held.counts > 0) & ~is_in_log) + start)
 
-    def _expected(self, records: pa.RecordBatch, is_bad: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Return the fingerprints that the records must have in the one table or the other."""
-        if self.layout.values is None:
-            return _prints(self._as_rows(records))
-        fitted = JsonRows(self.layout.values).fit(records.column("value").to_pylist())
-        does_fit = np.array([reason is None for reason in fitted.reasons], np.bool_)
-        as_row = _prints(self._as_rows(records, fitted.rows))
-        if self.bad_rows is None:  # bad records are in a topic, or have stopped the job
-            return np.where(does_fit, as_row, np.uint64(0))
-        as_bad = _prints(records.select(self._content_columns(self.bad_rows)))
-        # No fingerprint is 0, so a record that is wrongly in either table differs.
-        return np.where(does_fit == is_bad, np.uint64(0), np.where(is_bad, as_bad, as_row))
-
-    def _as_rows(
-        self, records: pa.RecordBatch, fitted: pa.StructArray | None = None
-    ) -> pa.RecordBatch:
-        """Return the records with the columns of the lake."""
-        columns = {self.layout.name_of(n): records.column(n) for n in records.schema.names}
-        if fitted is not None:
-            columns |= dict(zip(fitted.type.names, fitted.flatten(), strict=True))
-        for name in self.layout.partition_types():
-            if pa.types.is_string(columns[name].type):
-                columns[name] = _without_empty(columns[name])
-        names = self._content_columns(self.rows)
-        return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
-
     def _stored(self) -> list[StoredRows]:
         return [self.rows] if self.bad_rows is None else [self.rows, self.bad_rows]
 
@@ -247,7 +227,7 @@ class Verifier:
 
     def _content_columns(self, stored: StoredRows) -> list[str]:
         places = {*self._place_columns(stored), REASON if stored is self.bad_rows else ""}
-        return [name for name in stored.schema.fieldNames() if name not in {*places, *self.added}]
+        return [name for name in stored.schema.fieldNames() if name not in places]
 
 
 def _logs_in(
@@ -262,20 +242,3 @@ def _logs_in(
         for number in np.unique(numbers[codes == code]):
             chosen = (codes == code) & (numbers == number)
             yield TopicPartition(topic, int(number)), all_offsets[chosen], chosen
-
-
-def _prints(rows: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return a fingerprint of each row, never 0."""
-    columns = [_plain(column).to_pylist() for column in rows.columns]
-    prints = [hash(repr(row)) for row in zip(*columns, strict=True)]
-    return np.array(prints, np.int64).astype(np.uint64) | np.uint64(1)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return timestamps as numbers, because datetime ends in the year 9999."""
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-
-
-def _without_empty(column: pa.Array) -> pa.Array:
-    """Return text as folder names hold it: the empty text becomes null."""
-    return pa.array([text or None for text in column.to_pylist()], pa.string())

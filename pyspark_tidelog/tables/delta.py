@@ -100,7 +100,9 @@ class DeltaTable:
     def batches(self, columns: StructType) -> Iterator[pa.RecordBatch]:
         table = self.current()
         if table is not None:
-            yield from table.to_pyarrow_dataset().to_batches(columns=columns.fieldNames())
+            rows = table.to_pyarrow_dataset()
+            names = [name for name in columns.fieldNames() if name in rows.schema.names]
+            yield from rows.to_batches(columns=names)
 
     def current(self) -> deltalake.DeltaTable | None:
         """Return the current version of the table, or None if there is none yet."""

@@ -114,7 +114,8 @@ class IcebergTable:
     def batches(self, columns: StructType) -> Iterator[pa.RecordBatch]:
         table = current(self.target)
         if table is not None and table.current_snapshot() is not None:
-            names = tuple(columns.fieldNames())
+            held = table.schema().column_names
+            names = tuple(name for name in columns.fieldNames() if name in held)
             yield from table.scan(selected_fields=names).to_arrow_batch_reader()
 
     def _evolve(self, table: CatalogTable, schema: StructType) -> None:

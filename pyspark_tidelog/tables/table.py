@@ -83,4 +83,7 @@ class Table(Protocol):
         """Yield the data files of the current version."""
 
     def batches(self, columns: StructType) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of all rows, in any order; the types may still have to be cast."""
+        """Yield these columns of all rows, in any order, without those that the files do not have.
+
+        The types may still have to be cast.
+        """

@@ -35,6 +35,7 @@ class HandMadeLake:
         topic_ids: Mapping[str, str] | None = None,
         schema: str | None = None,
         partition_by: Sequence[str] = (),
+        added: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder / "lake"
         self.checkpoint = folder / "checkpoint"
@@ -47,6 +48,7 @@ class HandMadeLake:
             None if values is None else values.jsonValue(),
             tuple(partition_by),
             None if values is None else f"parquet:{self.folder / '_quarantine'}",
+            added=added,
         )
         folders = [self.folder, *([self.folder / "_quarantine"] if values else [])]
         with claimed(
@@ -54,10 +56,12 @@ class HandMadeLake:
         ) as identity:
             self.job_id = identity.job_id
 
-    def put(self, batch_id: int, rows: Sequence[Row], *, leaf: str = "") -> Path:
+    def put(
+        self, batch_id: int, rows: Sequence[Row], *, leaf: str = "", without: Sequence[str] = ()
+    ) -> Path:
         """Publish rows as one file; columns in the names of folders are in `leaf`."""
-        schema = self.layout.rows
-        kept = StructType([f for f in schema.fields if f"{f.name}=" not in leaf])
+        fields = [f for f in self.layout.rows.fields if f.name not in without]
+        kept = StructType([f for f in fields if f"{f.name}=" not in leaf])
         file = _new_file(self.folder, batch_id, leaf, self.kind)
         if self.kind == "json":
             names = kept.fieldNames()
