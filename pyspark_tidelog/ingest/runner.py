@@ -84,7 +84,7 @@ def run(
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
         tables: Tables = (
-            OneTable(TableWriter(plan, identity.job_id))
+            OneTable(TableWriter(plan, identity.job_id, checkpoint.run))
             if plan is not None
             else TopicTables(job, target, options, identity, checkpoint=checkpoint, stack=stack)
         )

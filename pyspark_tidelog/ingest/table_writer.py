@@ -31,11 +31,12 @@ class Written(NamedTuple):
 class TableWriter:
     """Adds each micro-batch to one table once."""
 
-    def __init__(self, plan: Plan, job_id: str) -> None:
+    def __init__(self, plan: Plan, job_id: str, run: int) -> None:
         self._layout = plan.layout
         self._table = plan.table()
         self._bad_records = plan.bad_records()
         self._job_id = job_id
+        self._run = run
         self.name = str(plan.target)
 
     def check(self, records: DataFrame) -> None:
@@ -44,7 +45,7 @@ class TableWriter:
 
     def write(self, frame: DataFrame, batch_id: int, plan: int) -> Iterator[Written]:
         """Write a micro-batch; yield what was published, as soon as it is."""
-        batch = Batch(self._job_id, batch_id, plan)
+        batch = Batch(self._job_id, batch_id, plan, self._run)
         split = self._layout.split(frame)
         has_bad = split.bad is not None
         if not self._table.has(batch):

@@ -113,7 +113,7 @@ def _partition_key(task: FileScanTask) -> str:
 def _unused(found: CatalogTable, job_id: str, until: datetime) -> Iterator[str]:
     """Yield the data files and manifests that no snapshot refers to, and that are old."""
     used = {_path(name) for name in _used(found)}
-    done, _ = last_batch(found, job_id)
+    done = last_batch(found, job_id).number
     files = PyArrowFileIO(found.io.properties)
     scheme, netloc, folder = PyArrowFileIO.parse_location(found.location())
     listed = files.fs_by_scheme(scheme, netloc).get_file_info(

@@ -2,7 +2,8 @@
 
 The files of a micro-batch have names that no other attempt uses, and one transaction adds them all.
 The transaction holds the job's id and the micro-batch's number, so a repeated micro-batch is
-recognized, and of two drivers that commit the same one the second is refused. A crash before the
+recognized, and of two drivers that commit the same one the second is refused. It holds the number
+of the job's run, too: a driver that was paused and replaced cannot commit. A crash before the
 transaction leaves files that the table does not refer to: `tidelog lake vacuum` removes them.
 """
 
@@ -34,7 +35,13 @@ from pyspark_tidelog.tables.parquet_files import (
 )
 from pyspark_tidelog.tables.places import FolderPlace, ObjectPlace, Place
 from pyspark_tidelog.tables.storage import Storage, sentence_of
-from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
+from pyspark_tidelog.tables.table import (
+    Batch,
+    DataFile,
+    Staged,
+    refuse_other_plan,
+    refuse_replaced_run,
+)
 from pyspark_tidelog.tables.target import Target, is_remote
 
 _LOG: Final = "_delta_log"
@@ -147,9 +154,12 @@ class DeltaTable:
 
 
 def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:
-    """Whether the micro-batch is in the table; raise JobError if it is one of another plan."""
+    """Whether it is in the table; raise JobError for another plan, or a run that was replaced."""
     last = None if table is None else table.transaction_version(batch.job_id)
-    if table is None or last is None or batch.number > last:
+    if table is None or last is None:
+        return False
+    refuse_replaced_run(batch, table.transaction_version(_run_id(batch)))
+    if batch.number > last:
         return False
     if batch.number == last:
         refuse_other_plan(batch, table.transaction_version(_plan_id(batch)))
@@ -160,11 +170,16 @@ def _transactions(batch: Batch) -> list[Transaction]:
     return [
         Transaction(batch.job_id, batch.number),
         Transaction(_plan_id(batch), batch.plan),
+        Transaction(_run_id(batch), batch.run),
     ]
 
 
 def _plan_id(batch: Batch) -> str:
     return f"{batch.job_id}/plan"
+
+
+def _run_id(batch: Batch) -> str:
+    return f"{batch.job_id}/run"
 
 
 def _add_columns(table: deltalake.DeltaTable, schema: Schema) -> None:

@@ -1,7 +1,8 @@
 """Iceberg tables: Spark's tasks write the Parquet files, PyIceberg commits them, without a jar.
 
 The snapshot of a micro-batch names the job, the micro-batch and a digest of its offsets; so does a
-property of the table, which is changed in the same commit and outlives the snapshot. A commit is
+property of the table, which is changed in the same commit and outlives the snapshot, with the
+number of the job's run. A commit is
 refused if the table has changed since this was checked, so of two drivers that commit the same
 micro-batch the second one finds it there.
 
@@ -52,7 +53,13 @@ from pyspark_tidelog.tables.parquet_files import (
 )
 from pyspark_tidelog.tables.rest_catalog import limit_waits
 from pyspark_tidelog.tables.storage import sentence_of
-from pyspark_tidelog.tables.table import Batch, DataFile, Staged, refuse_other_plan
+from pyspark_tidelog.tables.table import (
+    Batch,
+    DataFile,
+    Staged,
+    refuse_other_plan,
+    refuse_replaced_run,
+)
 from pyspark_tidelog.tables.target import Target
 
 JOB: Final = "tidelog.job"
@@ -259,22 +266,23 @@ def without_retries(table: CatalogTable) -> CatalogTable:
 
 
 def _written(batch: Batch) -> str:
-    return f"{batch.job_id} {batch.number} {batch.plan}"
+    return f"{batch.job_id} {batch.number} {batch.plan} {batch.run}"
 
 
 def holds(table: CatalogTable | None, batch: Batch) -> bool:
-    """Whether the micro-batch is in the table; raise JobError if it is one of another plan."""
-    number, plan = last_batch(table, batch.job_id)
-    if batch.number == number:
-        refuse_other_plan(batch, plan)
-    return batch.number <= number
+    """Whether it is in the table; raise JobError for another plan, or a run that was replaced."""
+    last = last_batch(table, batch.job_id)
+    refuse_replaced_run(batch, last.run)
+    if batch.number == last.number:
+        refuse_other_plan(batch, last.plan)
+    return batch.number <= last.number
 
 
-def last_batch(table: CatalogTable | None, job_id: str) -> tuple[int, int]:
-    """Return the last micro-batch of a job in the table, and its plan; (-1, 0) if none."""
+def last_batch(table: CatalogTable | None, job_id: str) -> Batch:
+    """Return the last micro-batch of a job in the table, -1 if there is none."""
     text = "" if table is None else table.properties.get(BATCH, "")
-    owner, number, plan = text.split() or ("", "-1", "0")
-    return (int(number), int(plan)) if owner == job_id else (-1, 0)
+    owner, *numbers = text.split() or [""]
+    return Batch(job_id, *map(int, numbers)) if owner == job_id else Batch(job_id, -1)
 
 
 def _added(table: CatalogTable, file: NewFile) -> IcebergFile:

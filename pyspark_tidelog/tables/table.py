@@ -24,6 +24,8 @@ class Batch(NamedTuple):
     number: int
     plan: int = 0
     """A digest of its offsets, by which a table recognizes a micro-batch of another plan."""
+    run: int = 0
+    """The number of the job's run, by which a table refuses a run that was replaced."""
 
 
 class DataFile(NamedTuple):
@@ -57,6 +59,19 @@ def refuse_other_plan(batch: Batch, held: int | None) -> None:
             f"the table holds micro-batch {batch.number} with other offsets than this checkpoint: "
             f"a second job uses a copy of the checkpoint; stop one of them, and continue with the "
             f"checkpoint of the other"
+        )
+
+
+def refuse_replaced_run(batch: Batch, last: int | None) -> None:
+    """Raise JobError if a later run has written to the table.
+
+    A driver that was paused may not know yet that another one has taken its checkpoint over. The
+    table checks this in the commit itself.
+    """
+    if last is not None and batch.run < last:
+        raise JobError(
+            f"run {last} of this job has written to the table since, and this is run {batch.run}: "
+            f"another job has taken its checkpoint over, or uses a later copy of it"
         )
 
 

@@ -112,6 +112,36 @@ def test_a_copy_of_the_checkpoint_is_refused(tmp_path: Path, table: DeltaTable) 
     assert not table.has(Batch("job", 1, 9))
 
 
+@pytest.mark.parametrize("instant", ["before it looks", "before its commit"])
+def test_a_driver_that_was_replaced_while_it_was_paused_cannot_commit(
+    tmp_path: Path, table: DeltaTable, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
+    """It sleeps over its lease; the driver that took over has committed in the meantime."""
+
+    def of_run(run: int, number: int) -> Staged:
+        made = staged(tmp_path, number, number=number)
+        return replace(made, batch=made.batch._replace(run=run))
+
+    table.publish(of_run(1, 0))
+    asleep = of_run(1, 2)
+    write = deltalake.DeltaTable.create_write_transaction
+
+    def wake(*args: object, **kwargs: object) -> None:
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", write)
+        table.publish(of_run(2, 1))
+        write(*args, **kwargs)  # type: ignore[arg-type] # as they came
+
+    if instant == "before its commit":
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", wake)
+    else:
+        table.publish(of_run(2, 1))
+    with pytest.raises(JobError, match=r"run 2 of this job has written .*, and this is run 1"):
+        table.publish(asleep)
+    with pytest.raises(JobError, match="another job has taken its checkpoint over"):
+        table.has(of_run(1, 0).batch)
+    assert offsets_in(tmp_path) == [0, 1]
+
+
 def test_a_column_that_the_schema_has_gained_is_added(tmp_path: Path, table: DeltaTable) -> None:
     """Rows of before have null there."""
     table.publish(staged(tmp_path, 1))

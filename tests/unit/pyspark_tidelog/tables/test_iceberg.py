@@ -130,6 +130,45 @@ def test_two_drivers_that_race_commit_one_micro_batch(
     assert rows_in(table) == [(0, None), (1, None)]
 
 
+@pytest.mark.parametrize("instant", ["before it looks", "before its commit"])
+def test_a_driver_that_was_replaced_while_it_was_paused_cannot_commit(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
+    """It sleeps over its lease; the driver that took over has committed in the meantime."""
+
+    def of_run(run: int, number: int) -> Staged:
+        return table.stage(offsets(number), Batch("job", number, 7, run))
+
+    table.publish(of_run(1, 0))
+    asleep = of_run(1, 2)
+    holds = iceberg.holds
+
+    def raced(found: Any, batch: Batch) -> bool:
+        answer = holds(found, batch)
+        monkeypatch.setattr(iceberg, "holds", holds)
+        table.publish(of_run(2, 1))
+        return answer
+
+    if instant == "before its commit":
+        monkeypatch.setattr(iceberg, "holds", raced)
+    else:
+        table.publish(of_run(2, 1))
+    with pytest.raises(JobError, match=r"run 2 of this job has written .*, and this is run 1"):
+        table.publish(asleep)
+    assert rows_in(table) == [(0, None), (1, None)]
+
+
+def test_a_table_of_a_version_without_runs_goes_on(table: IcebergTable) -> None:
+    """Its property names job, micro-batch and plan."""
+    found = iceberg.current(table.target)
+    assert found is not None
+    with found.transaction() as transaction:
+        transaction.set_properties({iceberg.BATCH: "job 3 7"})
+    assert table.has(Batch("job", 3, 7, run=1))
+    add(table, offsets(1), 4)
+    assert table.has(Batch("job", 4, 7))
+
+
 def test_a_copy_of_the_checkpoint_is_refused(table: IcebergTable) -> None:
     """It plans other offsets for the same number, and would skip or repeat records."""
     add(table, offsets(1))
