@@ -35,6 +35,7 @@ SECONDS = float(os.environ.get("KAFKA_CHAOS_SECONDS", "60"))
 PATIENCE_S = 120.0
 PROGRESS = 60
 """Appends that must be acknowledged between two kills, beside those in flight."""
+LATEST = -1
 RETRYABLE = frozenset({429, 503, 504})
 
 
@@ -255,7 +256,12 @@ class World:
     def truth(self, topic: str, partitions: int) -> list[list[str]]:
         """Return the values of each partition as Kafka's own consumer reads them."""
         found: list[list[str]] = [[] for _ in range(partitions)]
-        for record in self.cluster.brokers[0].records(topic):
+        broker = self.cluster.brokers[0]
+        count = sum(broker.offsets(topic, LATEST).values())
+        records = broker.records(topic)
+        while len(records) < count:
+            records = broker.records(topic)  # a busy machine took it too long to begin
+        for record in records:
             assert record.offset == len(found[record.partition])
             found[record.partition].append(record.value.strip('"'))
         return found

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from bench.peers.kafka import TOOLS, Broker
 
-_QUIET_MS = "8000"
+_QUIET_MS = "20000"
 _SHOWN = ("timestamp", "partition", "offset", "headers", "key")
 
 
