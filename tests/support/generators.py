@@ -4,14 +4,19 @@ What a command fetches it fetches by the machine's own package managers, into a 
 ignores.
 """
 
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import httpx
+import pytest
 
 from tests.support.server import Served
 
@@ -85,3 +90,19 @@ def _append_for_a_waiting_reader(served: Served, program: subprocess.Popen[str])
             assert program.poll() is None, "the program ended instead of waiting"
         records = {"records": [{"value": 3}]}
         client.post("/v1/topics/events/partitions/0/records", json=records).raise_for_status()
+
+
+@contextmanager
+def python_client(directory: Path) -> Iterator[str]:
+    """Generate the package `tidelog_client`, importable in the block; yield what was printed."""
+    printed = generate(directory, "openapi-python-client")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        yield printed
+    for name in [name for name in sys.modules if name.startswith("tidelog_client")]:
+        del sys.modules[name]
+
+
+def client_module(name: str) -> ModuleType:
+    """Return a module of that package."""
+    return importlib.import_module(f"tidelog_client.{name}")
