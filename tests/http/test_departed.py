@@ -3,6 +3,7 @@
 The service runs it rarely, so a reference cycle per connection would let memory grow.
 """
 
+import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -73,6 +74,6 @@ async def test_a_connection_that_has_ended_is_gone(listener: Listener, sent: str
     await turn()
     connection.hang_up()
     del connection
-    for _ in range(10):
-        await turn()
-    assert gone() is None
+    async with asyncio.timeout(10):
+        while gone() is not None:  # a worker may hold its last work for a moment
+            await turn()
