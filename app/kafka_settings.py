@@ -79,6 +79,8 @@ class KafkaSettings(BaseSettings):
     def _ensure_kafka_can_be_reached(self) -> Self:
         if self.kafka:
             _ = self.kafka_addresses
+        if self.kafka_tls_key is not None and self.kafka_tls_cert is None:
+            raise ValueError("kafka_tls_key needs kafka_tls_cert")
         if self.kafka_security_protocol.startswith("SASL"):
             if self.kafka_sasl_mechanism == "OAUTHBEARER":
                 if self.kafka_oauth_token_file is None:

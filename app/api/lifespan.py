@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from app.http.problems import ServiceError
 from app.limits.admission import Phase
 from app.operations.service import Service
 from engine.errors import EngineError
@@ -36,6 +37,8 @@ async def _open(service: Service, on_failure: Callable[[], None]) -> None:
         if service.admission.phase is Phase.DRAINING:
             return
         service.failure = error
-        is_expected = isinstance(error, EngineError | OSError)  # its sentence says it all
+        is_expected = isinstance(
+            error, EngineError | ServiceError | OSError
+        )  # its sentence says it all
         _LOG.error("the logs cannot be opened: %s", error, exc_info=not is_expected)
         on_failure()

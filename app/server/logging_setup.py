@@ -38,5 +38,6 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("httpx", "uvicorn.error"):  # they log every step
+    # They log every step; aiokafka's lines for debugging have passwords.
+    for name in ("aiokafka", "httpx", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -93,7 +93,8 @@ class Broker(Program):
     """One broker, a controller too, while the `with` block runs. Its heap is the usual 1 GiB.
 
     `data` is its data directory, on which a second `with` block goes on. Without a seat it is a
-    cluster of its own. `settings` are lines of its `server.properties`.
+    cluster of its own. `settings` are lines of its `server.properties`, `scram_users` are as
+    `kafka-storage --add-scram` takes them.
     """
 
     def __init__(
@@ -104,10 +105,12 @@ class Broker(Program):
         *,
         heap_mib: int = 1024,
         settings: Mapping[str, str] = _ALONE,
+        scram_users: Sequence[str] = (),
     ) -> None:
         seat = seat or Seat.of_cluster(1)[0]
         name = "kafka" if len(seat.ports) == 1 else f"kafka-{seat.node_id}"
         self._jars = jars
+        self._users = [word for user in scram_users for word in ("--add-scram", user)]
         self._cluster_id = seat.cluster_id
         self.data = folder / name
         self.properties = folder / f"{name}.properties"
@@ -127,7 +130,8 @@ class Broker(Program):
         """Make its data directory, unless it is there."""
         if not self.data.exists():
             settings = str(self.properties)
-            self.tool(_STORAGE, "format", "-t", self._cluster_id, "-c", settings)
+            words = ("-t", self._cluster_id, "-c", settings, *self._users)
+            self.tool(_STORAGE, "format", *words)
 
     def create_topic(self, topic: str, partitions: int, **settings: str) -> None:
         """Create a topic, `_` for `.` in its settings; the first one waits for the broker."""

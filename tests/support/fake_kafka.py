@@ -29,8 +29,8 @@ from tests.support.fake_kafka_reads import NOW
 from tests.support.fake_log import FakeLog
 
 VERSIONS: Final = {
-    0: 9, 1: 13, 2: 7, 3: 12, 8: 8, 9: 8, 10: 4, 16: 4, 18: 0, 19: 7, 20: 6, 21: 2, 22: 4, 32: 4,
-    35: 4, 37: 3, 44: 1, 47: 0, 61: 0,
+    0: 9, 1: 13, 2: 7, 3: 12, 8: 8, 9: 8, 10: 4, 16: 4, 17: 1, 18: 0, 19: 7, 20: 6, 21: 2, 22: 4,
+    32: 4, 35: 4, 36: 1, 37: 3, 44: 1, 47: 0, 61: 0,
 }  # fmt: skip
 """By API key: the one version that is answered."""
 
@@ -83,6 +83,8 @@ class FakeKafka:
         """Whether the sizes of logs are shown."""
         self.moved = asyncio.Event()
         self.waiting_fetches = 0
+        self.sasl: deque[tuple[ErrorCode, bytes]] = deque()
+        """The code and the bytes of the next answers to SaslAuthenticate."""
         self.configs: dict[str, dict[str, str | None]] = {}
         """The own values of each topic."""
         self.producer_ids = 0
@@ -222,6 +224,15 @@ class FakeKafka:
                 for key, version in VERSIONS.items()
             ),
         )
+
+    def _sasl_handshake(self, request: Any, r: Any) -> Any:
+        code = self.next_error("SaslHandshake")
+        return r.SaslHandshakeResponse(error_code=code, mechanisms=(request.mechanism,))
+
+    def _sasl_authenticate(self, _request: Any, r: Any) -> Any:
+        code, data = self.sasl.popleft() if self.sasl else (ErrorCode.none, b"")
+        message = None if code is ErrorCode.none else "wrong"
+        return r.SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=data)
 
     def _metadata(self, _request: Any, r: Any) -> Any:
         topics = self.late.popleft() if self.late else self.topics

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from aiokafka.errors import KafkaError
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
 from kio.schema.metadata.v12.response import MetadataResponse
@@ -18,7 +17,7 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 from app.http.problems import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka.connection import Address, Connection, Connector
-from app.store.kafka.errors import Moved, NoAnswer, ensure_done
+from app.store.kafka.errors import Moved, NoAnswer, NotTrusted, ensure_done
 from app.store.kafka.metadata import ALL_TOPICS, EMPTY, NO_NODE, Leader, Metadata
 from engine.errors import EngineError, TopicNotFound
 
@@ -31,6 +30,8 @@ RETRY_SECONDS: Final = 0.1
 """Between two attempts; Kafka's retry.backoff.ms."""
 LOST_SECONDS: Final = 3.0
 """Without an answer of any broker for this long, requests do not wait for one any more."""
+CLOSE_SECONDS: Final = 1.0
+"""Longest wait for the end of all connections when the service stops."""
 RECONNECT_SECONDS: Final = 0.25
 """After a failed attempt to connect, others fail at once for this long."""
 
@@ -50,8 +51,9 @@ class _Lane:
         self._connector = connector
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
+        self._is_closed = False
         self._refused_until = 0.0
-        self._why = ""
+        self._refused = NoAnswer("", was_sent=False)
 
     async def send(self, request: RequestPayload, *, has_response: bool = True) -> memoryview:
         """Return the response after its size; raises NoAnswer, InvalidConfig."""
@@ -67,19 +69,25 @@ class _Lane:
                 return connection
             loop = asyncio.get_running_loop()
             if loop.time() < self._refused_until:
-                raise NoAnswer(self._why, was_sent=False)
+                raise type(self._refused)(str(self._refused), was_sent=False)
             try:
                 connection = await self._connector.connect(self.address)
-            except (OSError, TimeoutError, KafkaError, EOFError) as error:
+            except NoAnswer as error:
                 self._refused_until = loop.time() + RECONNECT_SECONDS
-                self._why = f"{self.address}: {error or type(error).__name__}"
-                raise NoAnswer(self._why, was_sent=False) from error
+                self._refused = error
+                raise
+            if self._is_closed:  # meanwhile
+                connection.close()
             self._connection = connection
             return connection
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+    def close(self) -> asyncio.Future[None] | None:
+        """Close the connection; return a future for its end, None if there was none."""
+        self._is_closed = True
+        if self._connection is None:
+            return None
+        self._connection.close()
+        return self._connection.closed
 
 
 def decoded(frame: memoryview, response: type[R]) -> R:
@@ -112,6 +120,8 @@ class Cluster:
         self.metadata: Metadata = EMPTY
         self.problem: str | None = None
         """Why no broker answers; None if one does."""
+        self._is_refused = False
+        """Whether that is for want of trust."""
         self._lost_since: float | None = None
 
     @property
@@ -120,13 +130,18 @@ class Cluster:
         return self._lost_since is not None and self._time() - self._lost_since > LOST_SECONDS
 
     async def open(self) -> None:
-        """Wait for the first metadata; raises BackendUnavailable if no broker answers in time."""
+        """Wait for the first metadata; raises BackendUnavailable if no broker answers in time.
+
+        Credentials that are refused are an error at once.
+        """
         deadline = self._time() + self._settings.kafka_start_timeout_ms / 1000
         told: str | None = None
         while True:
             await self.refresh()
             if self.problem is None:
                 break
+            if self._is_refused:
+                raise BackendUnavailable(self.problem)
             if self.problem != told:
                 told = self.problem
                 _LOG.warning("no broker answers yet: %s", told)
@@ -140,8 +155,11 @@ class Cluster:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in (*self._lanes.values(), *self._first.values()):
-            lane.close()
+        self._connector.close()
+        lanes = (*self._lanes.values(), *self._first.values())
+        closing = [closed for closed in map(_Lane.close, lanes) if closed is not None]
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSE_SECONDS)
 
     # -- metadata ----------------------------------------------------------------------------
 
@@ -180,6 +198,7 @@ class Cluster:
             self._lost_since = None
         except (NoAnswer, EngineError) as error:
             self.problem = str(error)
+            self._is_refused = isinstance(error, NotTrusted)
         except Exception as error:  # noqa: BLE001  # the next attempt may succeed
             self.problem = f"the metadata cannot be used: {error!r}"
             _LOG.exception("the metadata of the Kafka cluster cannot be used")

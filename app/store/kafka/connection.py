@@ -10,23 +10,33 @@ import asyncio
 import io
 from collections import deque
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.helpers import create_ssl_context
 from kio.serial import entity_writer
 from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload
 
 from app.settings import Settings
-from app.store.kafka.errors import NoAnswer
+from app.store.kafka.errors import NoAnswer, NotTrusted
 from engine.errors import InvalidConfig
 
 CLIENT_ID: Final = "tidelog"
 SIZE_BYTES: Final = 4
 MAX_RESPONSE_BYTES: Final = 1 << 30
 """A longer response is not Kafka's."""
+
+
+_HINT: Final = " at once; it may demand another kafka_security_protocol"
 
 
 class Address(NamedTuple):
@@ -62,6 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = self._size
         self._filled_bytes = 0
         self.is_open = True
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection has ended; with TLS that takes a round trip."""
+        self._hint = _HINT
         self._stream = made._writer  # noqa: SLF001  # keeps the transport open
         made._read_task.cancel()  # noqa: SLF001  # as above
         made._reader = made._writer = None  # noqa: SLF001  # as above
@@ -153,12 +166,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._waiting or self._waiting[0].correlation_id != correlation_id:
             self.close("a response that belongs to no request")
             return
+        self._hint = ""
         response = self._waiting.popleft().response
         if not response.done():  # the caller may have been cancelled
             response.set_result(memoryview(frame).toreadonly())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.close(str(exc) if exc else "the broker has closed the connection")
+        self.close(str(exc) if exc else f"the broker has closed the connection{self._hint}")
+        self.closed.set_result(None)
 
 
 def _frame(request: RequestPayload, correlation_id: int) -> bytes:
@@ -187,7 +202,34 @@ class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka ships
         self._path = path
 
     async def token(self) -> str:
-        return (await asyncio.to_thread(self._path.read_text)).strip()
+        """Return the token; raises NoAnswer if the file cannot be read."""
+        try:
+            return (await asyncio.to_thread(self._path.read_text)).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = f"kafka_oauth_token_file cannot be read: {type(error).__name__}"
+            raise NoAnswer(why, was_sent=False) from error
+
+
+class _TokenAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # as above
+    """Notices that a broker refuses a token: aiokafka takes any answer for success.
+
+    The broker's first answer says so without an error code; the error follows when the client has
+    answered with one byte (RFC 7628, section 3.2.3).
+    """
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if payload:
+            return b"\x01", True
+        following: tuple[bytes, bool] | None = await super().step(payload)
+        return following
+
+
+class _Connection(AIOKafkaConnection):  # type: ignore[misc]  # as above
+    """What aiokafka connects with, but for tokens."""
+
+    def authenticator_oauth(self) -> _TokenAuthenticator:
+        provider = self._sasl_oauth_token_provider
+        return _TokenAuthenticator(sasl_oauth_token_provider=provider)
 
 
 class Connector:
@@ -196,6 +238,7 @@ class Connector:
     def __init__(self, settings: Settings) -> None:
         """Read certificates; raises InvalidConfig if they cannot be used."""
         self._timeout_ms = settings.kafka_request_timeout_ms
+        self._is_closed = False
         protocol = settings.kafka_security_protocol
         self.security: dict[str, object] = {"security_protocol": protocol}
         if protocol.endswith("SSL"):
@@ -204,6 +247,7 @@ class Connector:
                     cafile=settings.kafka_tls_ca,
                     certfile=settings.kafka_tls_cert,
                     keyfile=settings.kafka_tls_key,
+                    password="",  # otherwise OpenSSL asks for that of an encrypted key
                 )
             except (OSError, ValueError) as error:
                 raise InvalidConfig(f"the TLS files for Kafka cannot be used: {error}") from error
@@ -217,13 +261,46 @@ class Connector:
                 token = _FileToken(settings.kafka_oauth_token_file)
                 self.security["sasl_oauth_token_provider"] = token
 
+    def close(self) -> None:
+        """Open no more connections, for example for a read whose caller has left."""
+        self._is_closed = True
+
     async def connect(self, address: Address) -> Connection:
-        """Return a connection that is authenticated; raises OSError, TimeoutError, KafkaError."""
-        made = await create_conn(
+        """Return a connection that is authenticated; raises NoAnswer, and NotTrusted."""
+        if self._is_closed:
+            raise NoAnswer("the service is stopping", was_sent=False)
+        made = _Connection(
             address.host,
             address.port,
             client_id=CLIENT_ID,
             request_timeout_ms=self._timeout_ms,
             **self.security,
         )
+        try:
+            await made.connect()
+        except SSLCertVerificationError as error:
+            why = f"{address}: the broker's certificate is not accepted: {error.verify_message}"
+            raise NotTrusted(why, was_sent=False) from error
+        except (SaslAuthenticationFailed, UnsupportedSaslMechanismError, *_UNREADABLE) as error:
+            raise NotTrusted(f"{address}: {self._refusal(error)}", was_sent=False) from error
+        except TimeoutError as error:
+            why = f"{address}: no connection within {self._timeout_ms / 1000:g} s"
+            raise NoAnswer(why, was_sent=False) from error
+        except KafkaConnectionError as error:
+            why = f"{address}: the broker has closed the connection{_HINT}"
+            raise NoAnswer(why, was_sent=False) from error
+        except (OSError, KafkaError, EOFError) as error:
+            raise NoAnswer(f"{address}: {error or type(error).__name__}", was_sent=False) from error
         return Connection(made, timeout_ms=self._timeout_ms)
+
+    def _refusal(self, error: Exception) -> str:
+        mechanism = self.security.get("sasl_mechanism")
+        if isinstance(error, SaslAuthenticationFailed):
+            return f"the broker refuses the {mechanism} credentials: {error.args[0]}"
+        if isinstance(error, UnsupportedSaslMechanismError):
+            return f"the broker does not offer the SASL mechanism {mechanism}"
+        return "what listens there does not answer as a broker does"
+
+
+_UNREADABLE: Final = (ValueError, KeyError, AssertionError)
+"""What aiokafka raises for a response that is not valid, of SCRAM above all."""

@@ -42,6 +42,10 @@ class NoAnswer(Exception):
         """Whether the broker may have received the request."""
 
 
+class NotTrusted(NoAnswer):
+    """A broker refuses the service's credentials, or the service the broker's certificate."""
+
+
 class Moved(Exception):
     """The broker answers that another one has to be asked, or the same one later.
 

@@ -4,6 +4,8 @@ import io
 import json
 import logging
 
+import pytest
+
 from app.server.logging_setup import configure_logging
 from app.telemetry.metrics import Telemetry
 from engine.types import TopicPartition
@@ -88,6 +90,13 @@ def test_what_the_cleaner_reports_is_shown_under_kafkas_names() -> None:
         assert line in lines
     idle = next(line for line in lines if line.startswith("tidelog_cleaner_time_since_last_run_ms"))
     assert 0 <= float(idle.split()[1]) < 60_000
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_no_level_shows_the_requests_of_aiokafka() -> None:
+    """Those that authenticate have a password."""
+    configure_logging("debug", io.StringIO())
+    assert not logging.getLogger("aiokafka.conn").isEnabledFor(logging.DEBUG)
 
 
 def test_a_log_line_is_one_json_object(root_logger: logging.Logger) -> None:

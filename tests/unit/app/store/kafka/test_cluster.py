@@ -91,6 +91,22 @@ async def test_a_broker_may_come_back_under_another_address(fake: FakeKafka) -> 
     await cluster.close()
 
 
+async def test_nothing_connects_after_the_end(fake: FakeKafka) -> None:
+    """A connection that was being made is closed, and another one is not begun."""
+    cluster = cluster_of(fake)
+    await cluster.open()
+    fake.holds["ApiVersions"] = asyncio.Event()
+    before = fake.requests["ApiVersions"]
+    connecting = asyncio.create_task(cluster.send(1, ALL_TOPICS, MetadataResponse, lane="fetch-0"))
+    await eventually(lambda: fake.requests["ApiVersions"] > before)
+    await cluster.close()
+    fake.holds.pop("ApiVersions").set()
+    with pytest.raises(NoAnswer):
+        await connecting
+    with pytest.raises(NoAnswer, match="stopping"):
+        await cluster.send(1, ALL_TOPICS, MetadataResponse, lane="fetch-1")
+
+
 async def test_a_leader_is_known_or_awaited(fake: FakeKafka) -> None:
     """A topic without one has written nothing; one that is not there is not found."""
     logs = fake.create("events")

@@ -1,19 +1,26 @@
 """Connections to brokers: versions, frames, timeouts, TLS files and tokens."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v4.request import ListGroupsRequest
 from kio.schema.produce.v9.request import ProduceRequest
 from kio.static.primitive import i16
+from pydantic import ValidationError
 
+from app.http.problems import BackendUnavailable
 from app.settings import Settings
+from app.store.kafka.cluster import Cluster
 from app.store.kafka.connection import Address, Connection, Connector
-from app.store.kafka.errors import NoAnswer, milliseconds
-from app.store.kafka.metadata import ALL_TOPICS
+from app.store.kafka.errors import NoAnswer, NotTrusted, milliseconds
+from app.store.kafka.metadata import ALL_TOPICS, Metadata
 from engine.errors import InvalidConfig
+from tests.support.certificates import Authority
 from tests.support.fake_kafka import VERSIONS, FakeKafka, eventually, fake_kafka
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +142,104 @@ def test_tls_files_that_are_missing_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidConfig, match="TLS files for Kafka"):
         Connector(settings)
+
+
+async def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
+    """OpenSSL would ask for its password on the terminal."""
+    pair = Authority(tmp_path).vouch("service")
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    pair.key.write_bytes(key.private_bytes(pem, pkcs8, encryption))
+    settings = Settings(
+        kafka_security_protocol="SSL", kafka_tls_cert=pair.cert, kafka_tls_key=pair.key
+    )
+    with pytest.raises(InvalidConfig, match="TLS files for Kafka"):
+        Connector(settings)
+    with pytest.raises(ValidationError, match="kafka_tls_key needs kafka_tls_cert"):
+        Settings(kafka_tls_key=pair.key)
+
+
+async def test_a_certificate_of_another_authority_is_not_accepted(
+    anyio_backend: str, tmp_path: Path
+) -> None:
+    """Nothing is sent to such a broker."""
+    pair = Authority(tmp_path).vouch("broker")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    address = Address(*server.sockets[0].getsockname())
+    settings = Settings(
+        kafka_security_protocol="SSL", kafka_tls_ca=Authority(tmp_path, "other").path
+    )
+    with pytest.raises(NotTrusted, match="certificate is not accepted"):
+        await Connector(settings).connect(address)
+    server.close()
+
+
+SASL = {
+    "kafka_security_protocol": "SASL_PLAINTEXT",
+    "kafka_sasl_username": "tidelog",
+    "kafka_sasl_password": "not-to-be-shown",
+}
+REFUSED = (ErrorCode.sasl_authentication_failed, b"")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "handshake", "answers", "sentence"),
+    [
+        ("PLAIN", ErrorCode.none, [REFUSED], "refuses the PLAIN credentials: wrong"),
+        ("OAUTHBEARER", ErrorCode.none, [(ErrorCode.none, b"{}"), REFUSED], "the OAUTHBEARER"),
+        ("SCRAM-SHA-256", ErrorCode.none, [(ErrorCode.none, b"r=other,s=,i=1")], "does not answer"),
+        ("SCRAM-SHA-512", ErrorCode.unsupported_sasl_mechanism, [], "does not offer .* SCRAM-SHA"),
+    ],
+)
+async def test_a_broker_that_is_not_trusted_is_named(
+    fake: FakeKafka,
+    tmp_path: Path,
+    mechanism: str,
+    handshake: ErrorCode,
+    answers: list[tuple[ErrorCode, bytes]],
+    sentence: str,
+) -> None:
+    """Credentials are not shown; a start does not wait for others."""
+    token = tmp_path / "token"
+    token.write_text("not-to-be-shown")
+    settings = {**SASL, "kafka_sasl_mechanism": mechanism, "kafka_oauth_token_file": token}
+    fake.errors["SaslHandshake"] += [handshake] * 2
+    fake.sasl += answers * 2
+    with pytest.raises(NotTrusted, match=sentence) as caught:
+        await connected(fake, **settings)
+    assert "not-to-be-shown" not in str(caught.value)
+    cluster = Cluster(Settings.model_validate({"kafka": fake.addresses, **settings}), ignore)
+    with pytest.raises(BackendUnavailable, match=sentence):
+        await cluster.open()
+    await cluster.close()
+
+
+async def test_a_token_that_is_accepted_connects(fake: FakeKafka, tmp_path: Path) -> None:
+    """One that cannot be read yet may be there later."""
+    token = tmp_path / "token"
+    settings = {**SASL, "kafka_sasl_mechanism": "OAUTHBEARER", "kafka_oauth_token_file": token}
+    with pytest.raises(NoAnswer, match="kafka_oauth_token_file cannot be read") as caught:
+        await connected(fake, **settings)
+    assert str(tmp_path) not in str(caught.value)
+    token.write_text("accepted")
+    (await connected(fake, **settings)).close()
+
+
+async def test_a_connection_that_is_not_made_in_time_is_given_up(fake: FakeKafka) -> None:
+    """So is one that the broker closes: it may want another protocol."""
+    fake.closes["ApiVersions"] = 1
+    with pytest.raises(NoAnswer, match="kafka_security_protocol"):
+        await connected(fake)
+    fake.holds["ApiVersions"] = asyncio.Event()
+    with pytest.raises(NoAnswer, match=r"no connection within 0\.05 s"):
+        await connected(fake, kafka_request_timeout_ms=50)
+
+
+async def ignore(_: Metadata) -> None:
+    """Have nothing to do with new metadata."""
 
 
 async def test_a_token_is_read_for_each_connection(tmp_path: Path) -> None:
