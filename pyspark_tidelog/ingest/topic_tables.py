@@ -17,8 +17,8 @@ from pyspark_tidelog.ingest.table_writer import TableWriter
 from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.identity import Identity, Terms, join
 from pyspark_tidelog.partitions import LogSnapshot
+from pyspark_tidelog.ranges_source import load_ranges
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.ranges import load_ranges
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.topics import Topics
 from pyspark_tidelog.tables.target import Target, parse_target
