@@ -1,5 +1,8 @@
 """`make flame MEASURE=single`: where the service's time goes while one thing is measured.
 
+Besides the measures of `make bench` there are three shapes of single appends: `append-1-connection`
+and `append-64-connections`, to one log, and `append-64-logs`, of 64 connections.
+
 py-spy looks at the service from outside, two hundred times a second, so the figures of such a run
 are worth little. It is no part of the lock: `make flame` installs it into a place of its own.
 """
@@ -11,24 +14,33 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from app.client.connection import Connection
+from bench.load import post
 from bench.measures import MEASURES, Bench
 from demo.children import Server, serve_arguments
 
 _FOLDER: Final = Path("build/flame")
 _PY_SPY: Final = _FOLDER / "site/bin/py-spy"
 _SAMPLES_PER_S: Final = 200
+_APPENDS: Final = {
+    "append-1-connection": (1, 1),
+    "append-64-connections": (1, 64),
+    "append-64-logs": (64, 64),
+}
+"""The number of logs and of connections."""
+_BODY: Final = b'{"records":[{"value":{"n":1,"text":"%b"}}]}' % (b"x" * 90)
 
 
 def main() -> None:
     """Measure, and leave one graph a measure, as SVG, in `build/flame`."""
     parser = argparse.ArgumentParser(prog="make flame", description=__doc__)
-    parser.add_argument("measure", choices=list(MEASURES))
+    parser.add_argument("measure", choices=[*MEASURES, *_APPENDS])
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load")
     arguments = parser.parse_args()
     target = _FOLDER / f"{arguments.measure}.svg"
@@ -36,17 +48,42 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="tidelog-bench-") as name,
         Server(serve_arguments(Path(name, "log")), Path(name, "service.txt")) as service,
         Connection(service.url) as connection,
-        _sampling(service.pid, target),
     ):
-        MEASURES[arguments.measure](Bench(service, connection, Path(name), arguments.seconds))
+        bench = Bench(service, connection, Path(name), arguments.seconds)
+        if arguments.measure in _APPENDS:
+            measure = _appends(bench, *_APPENDS[arguments.measure])
+        else:
+            measure = partial(MEASURES[arguments.measure], bench)
+        with _sampling(service.pid, target):
+            measure()
     print(f"{target}: open it in a browser; a click goes into a frame")
+
+
+def _appends(bench: Bench, logs: int, connections: int) -> Callable[[], object]:
+    """Return what appends one record a request to logs that exist already."""
+    bench.create_topic("flame", logs)
+    paths = [f"/v1/topics/flame/partitions/{number}/records" for number in range(logs)]
+    requests = [post(path, "application/json", _BODY) for path in paths]
+    return partial(bench.load, requests, connections)
 
 
 @contextmanager
 def _sampling(pid: int, target: Path) -> Iterator[None]:
-    """Draw what the process does meanwhile, threads apart, waiting left out."""
+    """Draw what holds the interpreter's lock meanwhile, by function, threads apart.
+
+    System calls release that lock: they, and waiting, are left out. The process is not stopped for
+    a sample, so that its rate stays.
+    """
     command = [str(_PY_SPY), "record", "--pid", str(pid), "--output", str(target), "--threads"]
-    command += ["--rate", str(_SAMPLES_PER_S), "--duration", "unlimited"]
+    command += [
+        "--nonblocking",
+        "--gil",
+        "--function",
+        "--rate",
+        str(_SAMPLES_PER_S),
+        "--duration",
+        "unlimited",
+    ]
     spy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     yield
     spy.send_signal(signal.SIGINT)
