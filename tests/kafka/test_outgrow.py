@@ -1,6 +1,8 @@
 """A data directory becomes a cluster's, and a cluster's becomes ours: the commands of the page."""
 
+import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -8,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx
 import pyarrow.parquet as pq
@@ -18,12 +21,15 @@ from bench.peers.packages import jars_of
 from tests.support.broker import BrokerRecord, RealBroker
 from tests.support.cluster import cluster_of
 from tests.support.flights import FLIGHTS, LATEST, PARTITIONS, SEGMENT_BYTES, fill, served
+from tests.support.generators import client_module, python_client
 from tests.support.kafka_scripts import with_scripts
+from tests.support.raw import connect
 from tests.support.replica_set import PATIENCE_S, Replica
 
-pytestmark = [pytest.mark.long, pytest.mark.needs("java", "mvn", "jq")]
+pytestmark = [pytest.mark.long, pytest.mark.needs("java", "mvn", "jq", "curl")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "outgrow.md"
+RECORDS = f"/v1/topics/{FLIGHTS}/partitions/3/records"
 PROCESSES = r"^(systemctl|tidelog serve|for node in 1 2 3; do kafka-server-stop).*$"
 """Commands of the page that start or stop a process; the test does it, and ends it."""
 LOOP_OF_STARTS = (
@@ -100,10 +106,14 @@ class Clients:
 
     url: str
     folder: Path
+    generated: Any
+    """A client that a generator made."""
     page_link: str = ""
     producer_id: int = -1
     sent: dict[int, int] = field(default_factory=dict)
     """The offset of each sequence of the producer."""
+    read_until: int = 0
+    """The next offset of the generated client."""
 
     def begin(self, client: httpx.Client) -> None:
         """Store an offset and an ingest profile, begin a sequence, read a page, run the job."""
@@ -116,7 +126,16 @@ class Clients:
             self.send(client, sequence)
         page = client.get(f"/v1/topics/{FLIGHTS}/partitions/0/records?max_records=10")
         self.page_link = page.raise_for_status().links["next"]["url"]
-        self.ingest()
+        self.append_and_read()
+
+    def leave_open(self, client: httpx.Client) -> socket.socket:
+        """Send a request and never read its answer; return once it is stored."""
+        wire = connect(self.url)
+        wire.sendall(as_sent(self.request(client, 5)))
+        poll = {"offset": str(self.read_until), "max_wait_ms": "60000"}
+        (stored,) = client.get(RECORDS, params=poll).raise_for_status().json()["records"]
+        self.sent[5] = stored["offset"]
+        return wire
 
     def go_on(self, client: httpx.Client) -> None:
         """Repeat the last request, whose answer was lost, and send more; read where the page ended.
@@ -127,32 +146,63 @@ class Clients:
         assert self.send(client, last)["duplicate"]
         for sequence in range(last + 1, last + 6):
             assert not self.send(client, sequence)["duplicate"]
-        gap = self.post(client, last + 20)
+        gap = client.send(self.request(client, last + 20))
         assert (gap.status_code, gap.json()["code"]) == (409, "sequence_gap")
         offsets = client.get("/v1/groups/readers/offsets").raise_for_status().json()["offsets"]
         assert [(one["partition"], one["offset"]) for one in offsets] == [(1, 1_234)]
         profile = client.get(f"/v1/topics/{FLIGHTS}/ingest-profile").raise_for_status().json()
         assert profile["headers"] == ["x-origin"]
+        self.append_and_read()
         self.ingest()
 
-    def follow_link(self, client: httpx.Client) -> None:
+    def follow_link(self) -> None:
         """Go on reading at the URL that the last page gave."""
-        page = client.get(self.page_link).raise_for_status().json()
-        assert page["records"][0]["offset"] == 10
+        assert self.curl(urljoin(self.url, self.page_link))["records"][0]["offset"] == 10
 
-    def post(self, client: httpx.Client, sequence: int) -> httpx.Response:
+    def append_and_read(self) -> None:
+        """Append with curl and with the generated client, which reads on where it was."""
+        one = {"key": "curl", "value": 1}
+        body = ("-H", "Content-Type: application/json", "-d", json.dumps({"records": [one]}))
+        offset = self.curl(self.url + RECORDS, *body)["base_offset"]
+        record = client_module("models").RecordIn.from_dict({"key": "sdk", "value": offset})
+        records = client_module("models").RecordsIn(records=[record])
+        append = client_module("api.produce.append_records").sync
+        assert append(FLIGHTS, 3, client=self.generated, body=records).base_offset == offset + 1
+        read = client_module("api.consume.read_records").sync
+        while self.read_until < offset + 2:
+            page = read(FLIGHTS, 3, client=self.generated, offset=str(self.read_until))
+            found = [one.offset for one in page.records]
+            assert found == [*range(self.read_until, page.next_offset)]
+            self.read_until = page.next_offset
+
+    def curl(self, *words: str) -> dict[str, Any]:
+        command = ["curl", "-sS", "--fail-with-body", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def request(self, client: httpx.Client, sequence: int) -> httpx.Request:
         numbers = {"id": self.producer_id, "epoch": 0, "sequence": sequence}
-        return client.post(
-            f"/v1/topics/{FLIGHTS}/partitions/3/records",
+        return client.build_request(
+            "POST",
+            RECORDS,
             json={"records": [{"key": "p", "value": {"sequence": sequence}}]},
             headers={f"producer-{name}": str(number) for name, number in numbers.items()},
         )
 
     def send(self, client: httpx.Client, sequence: int) -> dict[str, Any]:
-        receipt: dict[str, Any] = self.post(client, sequence).raise_for_status().json()
+        answer = client.send(self.request(client, sequence)).raise_for_status()
+        receipt: dict[str, Any] = answer.json()
         known = self.sent.setdefault(sequence, receipt["base_offset"])
         assert receipt["base_offset"] == known
         return receipt
+
+    def ensure_once(self, records: Sequence[BrokerRecord]) -> None:
+        """Fail unless each sequence is stored once, in order, at the offset of its receipt."""
+        stored = [record for record in records if record.key == "p"]
+        assert [json.loads(one.value)["sequence"] for one in stored] == sorted(self.sent)
+        assert [one.offset for one in stored] == [self.sent[one] for one in sorted(self.sent)]
 
     def ingest(self) -> None:
         """Copy everything into the lake, from where the job's checkpoint is."""
@@ -172,6 +222,18 @@ class Clients:
         return sorted((row["partition"], row["offset"]) for row in rows)
 
 
+def as_sent(request: httpx.Request) -> bytes:
+    """Return a request as it is on the wire."""
+    lines = [b"%b: %b\r\n" % header for header in request.headers.raw]
+    target = request.method.encode() + b" " + request.url.raw_path
+    return target + b" HTTP/1.1\r\n" + b"".join(lines) + b"\r\n" + request.read()
+
+
+def begins_with(records: Sequence[BrokerRecord], before: Sequence[BrokerRecord]) -> bool:
+    """Whether more was only appended, to the last partition."""
+    return records[: len(before)] == before
+
+
 def places(records: Sequence[BrokerRecord]) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in records]
 
@@ -180,18 +242,26 @@ def places(records: Sequence[BrokerRecord]) -> list[tuple[int, int]]:
 def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: bool) -> None:
     """The same offsets at the same address, nothing lost, nothing twice."""
     home = Replica(move.folder / "home.txt", "--data-dir", str(move.data))
-    clients = Clients(home.url, move.folder)
-    with httpx.Client(base_url=home.url, timeout=PATIENCE_S) as client:
+    with (
+        python_client(move.folder / "sdk"),
+        httpx.Client(base_url=home.url, timeout=PATIENCE_S) as client,
+        client_module("client").Client(home.url) as generated,
+    ):
+        clients = Clients(home.url, move.folder, generated)
         with home:
             fill(client, int(time.time() * 1000))
             clients.begin(client)
+            clients.ingest()
             topics = client.get("/v1/topics").json()["topics"]
+            wire = clients.leave_open(client)
             uncommitted = served(client, FLIGHTS, PARTITIONS)
             committed = served(client, FLIGHTS, PARTITIONS, "read_committed")
             latest = served(client, LATEST, 1)
+            home.freeze()
+            wire.sendall(as_sent(clients.request(client, 6)))
             if not is_clean:
                 home.kill()
-        assert clients.in_the_lake() == places(uncommitted)
+        wire.close()
 
         stop, form, export, start, _ = move.steps("The move", home.port)
         for step in (stop, form, export):
@@ -204,18 +274,22 @@ def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: b
             ).items()
             first.kill()  # the node that had the only copy
             cluster.wait_for(2)
-            assert second.records(FLIGHTS) == uncommitted
-            assert second.records(FLIGHTS, isolation="read_committed") == committed
             there = Replica(
                 move.folder / "there.txt",
                 *("--kafka", cluster.bootstrap, "--data-dir", str(move.data)),
                 port=home.port,
             )
             with there:
-                assert served(client, FLIGHTS, PARTITIONS) == uncommitted
-                assert served(client, FLIGHTS, PARTITIONS, "read_committed") == committed
+                found = served(client, FLIGHTS, PARTITIONS)
+                assert found == second.records(FLIGHTS)
+                assert begins_with(found, uncommitted)
+                found = served(client, FLIGHTS, PARTITIONS, "read_committed")
+                assert found == second.records(FLIGHTS, isolation="read_committed")
+                assert begins_with(found, committed)
                 assert served(client, LATEST, 1) == latest
-                clients.follow_link(client)
+                clients.follow_link()
+                for sequence in (5, 6):
+                    clients.send(client, sequence)
                 clients.go_on(client)
                 first.start()
                 cluster.wait_until_in_sync()
@@ -223,7 +297,8 @@ def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: b
                 keep, stop, copy, configure = move.steps("The way back", home.port)
                 move.run(keep)
             assert everything == second.records(FLIGHTS)
-            assert everything[: len(uncommitted)] == uncommitted  # partition 3 is the last one
+            assert begins_with(everything, uncommitted)
+            clients.ensure_once(everything)
             assert places(everything) == clients.in_the_lake()
             move.wait_until_replicated(stop)
 
@@ -242,4 +317,6 @@ def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: b
             assert served(client, FLIGHTS, PARTITIONS) == everything
             assert served(client, LATEST, 1) == latest
             clients.go_on(client)
-            assert clients.in_the_lake() == places(served(client, FLIGHTS, PARTITIONS))
+            everything = served(client, FLIGHTS, PARTITIONS)
+            clients.ensure_once(everything)
+            assert clients.in_the_lake() == places(everything)

@@ -1,5 +1,6 @@
 """The service at an address that it keeps, and replicas of it before one Kafka cluster."""
 
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -42,12 +43,17 @@ class Replica:
                 assert self._process.poll() is None, self.log.read_text()[-2_000:]
 
     def stop(self) -> None:
-        """End it in order."""
+        """End it in order, also after `freeze`."""
         self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)
         try:
             self._process.wait(PATIENCE_S)
         finally:
             self._process.kill()
+
+    def freeze(self) -> None:
+        """Have it do nothing until it is stopped or killed; its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """End it without a word."""
