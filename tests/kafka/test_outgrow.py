@@ -238,6 +238,26 @@ def places(records: Sequence[BrokerRecord]) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in records]
 
 
+def ensure_home_again(
+    client: httpx.Client,
+    clients: Clients,
+    topics: Sequence[Mapping[str, Any]],
+    everything: Sequence[BrokerRecord],
+) -> None:
+    """Fail unless the topics and records are those of the cluster, and clients go on."""
+    again = client.get("/v1/topics").json()["topics"]
+    assert {(each["topic"], each["topic_id"]) for each in again} == {
+        (each["topic"], each["topic_id"]) for each in topics
+    }
+    flights = client.get(f"/v1/topics/{FLIGHTS}").json()["config"]
+    assert flights["segment.bytes"] == {"value": str(SEGMENT_BYTES), "source": "topic"}
+    assert served(client, FLIGHTS, PARTITIONS) == everything
+    clients.go_on(client)
+    everything = served(client, FLIGHTS, PARTITIONS)
+    clients.ensure_once(everything)
+    assert clients.in_the_lake() == places(everything)
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: bool) -> None:
     """The same offsets at the same address, nothing lost, nothing twice."""
@@ -269,9 +289,8 @@ def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: b
         with move.cluster as cluster:
             move.wait_until_replicated(start)
             first, second, _ = cluster.brokers
-            assert {each["topic"]: each["topic_id"] for each in topics}.items() <= described(
-                first
-            ).items()
+            ids = {each["topic"]: each["topic_id"] for each in topics}
+            assert ids.items() <= described(first).items()
             first.kill()  # the node that had the only copy
             cluster.wait_for(2)
             there = Replica(
@@ -308,15 +327,5 @@ def test_clients_go_on_in_a_cluster_and_at_home_again(move: Move, *, is_clean: b
         )
         with back:
             move.run(configure)
-            again = client.get("/v1/topics").json()["topics"]
-            assert {(each["topic"], each["topic_id"]) for each in again} == {
-                (each["topic"], each["topic_id"]) for each in topics
-            }
-            flights = client.get(f"/v1/topics/{FLIGHTS}").json()["config"]
-            assert flights["segment.bytes"] == {"value": str(SEGMENT_BYTES), "source": "topic"}
-            assert served(client, FLIGHTS, PARTITIONS) == everything
+            ensure_home_again(client, clients, topics, everything)
             assert served(client, LATEST, 1) == latest
-            clients.go_on(client)
-            everything = served(client, FLIGHTS, PARTITIONS)
-            clients.ensure_once(everything)
-            assert clients.in_the_lake() == places(everything)
