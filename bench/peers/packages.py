@@ -19,6 +19,7 @@ CACHE: Final = Path("build") / "peers"
 
 _POMS: Final = Path(__file__).parent
 _PYSPARK: Final = "4.2.0"  # the newest that Spark's Kafka source is published for
+_LAKE_READER: Final = "4.1.4"  # the newest that Delta's and Iceberg's jars are both published for
 _SAME_AS_HERE: Final = ("numpy", "pyarrow", "cramjam", "crc32c")
 
 
@@ -41,10 +42,19 @@ def jars_of(name: str) -> Path:
 
 def pyspark_python() -> Path:
     """Return the Python of an environment with the PySpark that both sources run on."""
-    target = CACHE / "pyspark"
+    packages = [f"pyspark=={_PYSPARK}", *(f"{name}=={version(name)}" for name in _SAME_AS_HERE)]
+    return _python_with("pyspark", packages)
+
+
+def lake_reader_python() -> Path:
+    """Return the Python of an environment with a PySpark that reads Delta and Iceberg by jars."""
+    return _python_with("lake-reader", [f"pyspark=={_LAKE_READER}"])
+
+
+def _python_with(name: str, packages: Sequence[str]) -> Path:
+    target = CACHE / name
     python = target / "bin" / "python"
     if not (target / "complete").exists():
-        packages = [f"pyspark=={_PYSPARK}", *(f"{name}=={version(name)}" for name in _SAME_AS_HERE)]
         _run(sys.executable, "-m", "venv", "--clear", str(target))
         _run(str(python), "-m", "pip", "install", "--quiet", *packages)
         (target / "complete").touch()

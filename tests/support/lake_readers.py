@@ -62,8 +62,8 @@ def counted(target: str, environment: Mapping[str, str]) -> dict[str, Counted]:
             "polars": _by_polars(pl.scan_delta(place, storage_options={**environment}), value),
         }
     name, _, identifier = place.partition(".")
-    endpoint = {"s3.endpoint": environment["AWS_ENDPOINT_URL"]}
-    iceberg = load_catalog(name, **endpoint).load_table(identifier)
+    endpoint = environment.get("AWS_ENDPOINT_URL")
+    iceberg = load_catalog(name, **{"s3.endpoint": endpoint}).load_table(identifier)
     frame = pl.scan_iceberg(iceberg, storage_options={**environment}, reader_override="native")
     return {
         "duckdb": _by_duckdb("arrow", iceberg.scan().to_arrow_batch_reader()),
