@@ -136,7 +136,8 @@ def change(simulation: Simulation, name: str, changes: dict[str, str], partition
     truth = simulation.topics[name]
     before = truth.configs[0]
     truth.configs.append(dict(sorted({**before, **changes}.items())))
-    truth.more_partitions = partitions - len(truth.logs)
+    refused = truth.more_partitions  # of an earlier change that found no space to be undone
+    truth.more_partitions = max(refused, partitions - len(truth.logs))
     try:
         topic = simulation.manager.update_topic(name, changes, partitions)
     finally:

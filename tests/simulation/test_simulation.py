@@ -38,6 +38,8 @@ FOUND = {
     8400013: "a retention that found no space to begin with has removed nothing",
     8013982: "the move of a partition that was made anew waits for its own turn",
     9200683: "a truncation that may not have been done leaves open what began below the log start",
+    52000416: "partitions that were added to an adopted topic are completed",
+    60110650: "a refused partition may still come, whatever is changed after it",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 
