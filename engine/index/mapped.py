@@ -121,8 +121,13 @@ class MappedIndex(ABC):
         self.resize(self.size_bytes)
 
     def restore_max_size(self) -> None:
-        """Make room for entries again, as an active segment needs it."""
-        self.resize(max(self._max_size_bytes, self.size_bytes))
+        """Make room for entries again, as an active segment needs it.
+
+        If there are more entries than the maximum size allows, the reserved slots are added: the
+        index may have been made with a larger maximum.
+        """
+        sealed_bytes = self.size_bytes + self.KEPT_FREE * self._entry_bytes
+        self.resize(max(self._max_size_bytes, sealed_bytes))
 
     def reset(self) -> None:
         """Drop all entries and make room for new ones."""

@@ -124,6 +124,22 @@ def test_last_slot_is_kept_for_the_sealing_entry(filled: TimeIndex) -> None:
     assert filled.count == 6
 
 
+def test_more_entries_than_the_maximum_leave_a_slot_for_the_last(
+    disk: ForgetfulDisk, path: Path, filled: TimeIndex
+) -> None:
+    """The topic's index size may have shrunk: a segment that is active again can still be sealed.
+
+    Found by the simulated life of seed 60105359.
+    """
+    filled.trim()
+    filled.close()
+    smaller = TimeIndex(disk, path, BASE, 3 * 12)
+    smaller.restore_max_size()
+    assert smaller.is_full
+    smaller.maybe_append(300, BASE + 30, skip_full=True)
+    assert (smaller.last_entry, smaller.count) == ((300, BASE + 30), 5)
+
+
 @kafka("TimeIndexTest.testAppend")
 def test_offsets_and_times_do_not_go_back(filled: TimeIndex) -> None:
     """A smaller offset or an earlier time is refused and changes nothing."""
