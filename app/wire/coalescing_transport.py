@@ -40,8 +40,8 @@ class CoalescingTransport:
             self._transport.write(data)
 
     def _flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
+        head, self._head = self._head, b""
+        if head and not self._transport.is_closing():  # it may have been aborted since
             self._transport.write(head)
 
     def close(self) -> None:

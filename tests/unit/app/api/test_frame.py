@@ -98,6 +98,11 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
     def get_write_buffer_size(self) -> int:
         return 0
 
@@ -131,6 +136,16 @@ async def test_a_head_alone_leaves_with_the_next_turn(anyio_backend: str) -> Non
     one.close()
     assert (wire.writes, wire.closed) == ([HEAD, HEAD], True)
     assert one.get_extra_info("peername") == "peername"
+
+
+async def test_a_head_is_dropped_with_its_connection(anyio_backend: str) -> None:
+    """A write to a transport that was aborted raises in uvloop."""
+    wire = Wire()
+    one = CoalescingTransport(wire, 1.0)
+    one.write(HEAD)
+    one.abort()
+    await noop_turn()
+    assert wire.writes == []
 
 
 async def noop_turn() -> None:
