@@ -39,6 +39,7 @@ FOUND = {
     8013982: "the move of a partition that was made anew waits for its own turn",
     9200683: "a truncation that may not have been done leaves open what began below the log start",
     52000416: "partitions that were added to an adopted topic are completed",
+    60105359: "a full time index keeps a slot for the entry that seals its segment",
     60110650: "a refused partition may still come, whatever is changed after it",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
