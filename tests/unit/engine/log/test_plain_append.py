@@ -126,3 +126,10 @@ def test_a_failed_write_leaves_log_and_batch_as_they_were(
             log.append(batch, checked=True)
     else:
         assert log.append(batch, checked=True).base_offset == 1
+
+
+def test_a_batch_that_cannot_be_stamped_is_left_to_the_general_path() -> None:
+    """It stamps a copy; the caller's bytes are immutable."""
+    log, batch = ready(), bytes(new_batch())
+    assert log.append(batch, checked=True).base_offset == 1
+    assert batch == bytes(new_batch())
