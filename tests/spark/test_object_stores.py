@@ -54,10 +54,7 @@ def server(
 
 @pytest.fixture
 def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    made = bucket_at(server)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return bucket_at(server).announced(monkeypatch)
 
 
 def click(number: int) -> SentRecord:

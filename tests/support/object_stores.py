@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import boto3
+import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -49,6 +50,12 @@ class ObjectStore:
             "AWS_ALLOW_HTTP": "true",
             "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
         }
+
+    def announced(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+        """Set the environment, in which the libraries look for it."""
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+        return self
 
     def through(self, endpoint: str) -> ObjectStore:
         """Return the same bucket at another address."""

@@ -33,7 +33,4 @@ def store_server() -> Iterator[str]:
 @pytest.fixture
 def bucket(store_server: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """A bucket of one test, found by the environment as the libraries do."""
-    made = bucket_at(store_server)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return bucket_at(store_server).announced(monkeypatch)
