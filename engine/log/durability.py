@@ -144,8 +144,7 @@ class Durability:
         """
         core = self._core
         with self._lock_nonblocking if nonblocking else core.lock:
-            if core.is_closed:
-                raise core.closed()
+            core.ensure_open()
             state = core.state
             order, target = state.local.sync_order(), state.watermarks.end
             return Commit(core.context.health, state, order, target, state.truncations)
