@@ -37,8 +37,6 @@ async def _open(service: Service, on_failure: Callable[[], None]) -> None:
         if service.admission.phase is Phase.DRAINING:
             return
         service.failure = error
-        is_expected = isinstance(
-            error, EngineError | ServiceError | OSError
-        )  # its sentence says it all
-        _LOG.error("the logs cannot be opened: %s", error, exc_info=not is_expected)
+        says_it_all = isinstance(error, EngineError | ServiceError | OSError)
+        _LOG.error("the logs cannot be opened: %s", error, exc_info=not says_it_all)
         on_failure()

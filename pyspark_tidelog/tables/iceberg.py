@@ -2,9 +2,8 @@
 
 The snapshot of a micro-batch names the job, the micro-batch and a digest of its offsets; so does a
 property of the table, which is changed in the same commit and outlives the snapshot, with the
-number of the job's run. A commit is
-refused if the table has changed since this was checked, so of two drivers that commit the same
-micro-batch the second one finds it there.
+number of the job's run. A commit is refused if the table has changed since this was checked, so of
+two drivers that commit the same micro-batch the second one finds it there.
 
 The catalog is configured as PyIceberg's documentation says: `.pyiceberg.yaml`, or the environment
 (`PYICEBERG_CATALOG__NAME__URI`, …). Where it says nothing about S3, `AWS_…` variables are used.

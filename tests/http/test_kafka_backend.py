@@ -25,7 +25,7 @@ SHARED = AppendCall()
 
 
 class Unencodable(RecordsAppend):
-    """Records for whose batch there is no memory."""
+    """Records that cannot be encoded: the memory is used up."""
 
     __slots__ = ()
 
