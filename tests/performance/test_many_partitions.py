@@ -61,12 +61,10 @@ async def test_one_request_to_many_partitions_is_one_round_with_one_sync() -> No
         append = request("POST", "/v1/topics/events/records", f'{{"records":[{records}]}}'.encode())
         assert (await client.ask(append)).status == 201  # opens what is opened once, on workers
         writes, one_sync = ["append"] * FEW, ["sync_file_system"]
-        changes: list[str] = []
-        for _ in range(LOOK_AGAIN + 1):
+        rounds: list[list[str]] = []
+        while writes + one_sync not in rounds:  # the flusher may also begin before the last write
+            assert len(rounds) < 4 * LOOK_AGAIN, rounds[-1]
             before = len(disk.changes)
             assert (await client.ask(append)).status == 201
-            changes = [change.name for change in disk.changes[before:]]
-            if changes == writes + one_sync:
-                break
-            assert changes == writes + ["sync"] * FEW
-        assert changes == writes + one_sync
+            rounds.append([change.name for change in disk.changes[before:]])
+            assert rounds[-1].count("append") == FEW

@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -16,9 +17,8 @@ def open_files_left(count: int) -> Iterator[None]:
     held: list[int] = []
     gc.collect()  # a file that only a cycle still holds would be closed inside
     try:
-        highest = os.dup(0)
-        held.append(highest)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, hard))
+        highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + count, hard))
         while True:
             try:
                 held.append(os.dup(0))
