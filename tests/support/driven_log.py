@@ -158,8 +158,7 @@ class DrivenLog:
         if epoch:
             with pytest.raises(ProducerFenced):
                 self.log.append(self.produce(producer_id, 1, producer_epoch=epoch - 1))
-        newest = self.model.remembered[producer_id][-1]
-        if newest.is_data_of_transaction and newest.ended_at is None:
+        if self.model.is_in_transaction(producer_id):
             with pytest.raises(InvalidTransactionState):
                 self.log.append(self.produce(producer_id, 1, is_transactional=False))
 
