@@ -61,7 +61,7 @@ def moves(before: Sequence[Figure], after: Sequence[Figure]) -> list[str]:
         if earlier is None:
             lines.append(f"{figure.name}: new")
             continue
-        ratio = _worth(figure) / _worth(earlier) if _worth(earlier) else 1.0
+        ratio = figure.share / earlier.share if earlier.share else 1.0
         if 1 / _NOISE <= ratio <= _NOISE:
             continue
         is_better = (ratio < 1) is figure.is_ceiling
@@ -69,7 +69,3 @@ def moves(before: Sequence[Figure], after: Sequence[Figure]) -> list[str]:
             f"{figure.name}: {'better' if is_better else 'worse'}, {ratio:.2f} of what it was"
         )
     return lines
-
-
-def _worth(figure: Figure) -> float:
-    return figure.value / figure.yardstick_value if figure.yardstick_value else figure.value

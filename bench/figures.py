@@ -34,6 +34,26 @@ class Figure(msgspec.Struct, frozen=True):
     def is_met(self) -> bool:
         return self.value <= self.target if self.is_ceiling else self.value >= self.target
 
+    @property
+    def share(self) -> float:
+        """What a change of the machine leaves alone: the share of the yardstick if there is one."""
+        return self.value / self.yardstick_value if self.yardstick_value else self.value
+
+
+def median_run(figures: Sequence[Figure]) -> Figure:
+    """Return the run whose share is the median, with the least and the greatest in its note."""
+    by_share = sorted(figures, key=lambda figure: figure.share)
+    median = by_share[len(by_share) // 2]
+    if len(figures) == 1:
+        return median
+    least, greatest = by_share[0], by_share[-1]
+    if median.yardstick_value:
+        spread = f"{least.share:.2f} to {greatest.share:.2f} of the yardstick"
+    else:
+        spread = f"{amount(least.value, median.unit)} to {amount(greatest.value, median.unit)}"
+    note = f"median of {len(figures)} runs, {spread}"
+    return msgspec.structs.replace(median, note="; ".join(filter(None, (note, median.note))))
+
 
 def show(figures: Sequence[Figure], console: Console) -> None:
     """Print the table for people, and the notes below it."""

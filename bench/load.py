@@ -10,8 +10,9 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Final, cast
 
 import msgspec
@@ -25,7 +26,10 @@ _PATIENCE_S: Final = 30.0
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What to send: connection `n` repeats request `n` modulo their number, warm-up first.
+    """What to send, warm-up first: each connection repeats its own request.
+
+    If there are fewer requests than connections, several connections repeat the same one. If there
+    are more, connection `n` of `c` sends the requests `n`, `n + c`, `n + 2c` … in turn.
 
     Without a `rate_per_s` each sends as soon as it is answered: that is as much as the server can
     take, and says little of latency. With one, each request is due at its time whether or not the
@@ -90,12 +94,12 @@ class _Clock:
 
 
 class _Connection(asyncio.Protocol):
-    """Sends its request, waits for the answer, sends it again, at once or when it is due."""
+    """Sends a request, waits for the answer, sends the next one, at once or when it is due."""
 
     def __init__(
-        self, request: bytes, clock: _Clock, done: asyncio.Future[None], delay_s: float
+        self, requests: Sequence[bytes], clock: _Clock, done: asyncio.Future[None], delay_s: float
     ) -> None:
-        self._request = request
+        self._requests = cycle(requests)
         self._clock = clock
         self._done = done
         self._received = b""
@@ -148,7 +152,7 @@ class _Connection(asyncio.Protocol):
             return
         self._clock.sent += 1
         self._counts_from = counts_from
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
     def _finish(self) -> None:
         assert self._transport is not None
@@ -178,9 +182,10 @@ async def _generate(load: Load) -> LoadResult:
     endings: list[asyncio.Future[None]] = []
     for number in range(load.connections):
         done = loop.create_future()
-        request = load.requests[number % len(load.requests)]
+        own = load.requests[number :: load.connections]
+        requests = own or [load.requests[number % len(load.requests)]]
         delay_s = (interval_s or 0) * number / load.connections
-        connection = _Connection(request, clock, done, delay_s)
+        connection = _Connection(requests, clock, done, delay_s)
         await loop.create_connection(
             lambda connection=connection: connection,  # type: ignore[misc] # bound at once
             load.host,

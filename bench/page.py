@@ -29,6 +29,7 @@ tried.
 
 
 _TITLES: Final = {
+    "rust.json": "Beside the Rust server of Durable Streams",
     "peers.json": "Beside its peers",
     "service.json": "The service",
     "engine.json": "The engine",
@@ -88,7 +89,7 @@ def _figures(title: str, document: _Figures) -> Iterator[str]:
         yardstick, share = "", ""
         if figure.yardstick_value:
             yardstick = f"{figure.yardstick}: {amount(figure.yardstick_value, figure.unit)}"
-            share = f"{figure.value / figure.yardstick_value:.2f}"
+            share = f"{figure.share:.2f}"
         bound = "≤" if figure.is_ceiling else "≥"
         asked = f"{bound} {amount(figure.target, figure.unit)}"
         met = "" if figure.is_met else "missed"

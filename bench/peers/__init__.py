@@ -1,7 +1,7 @@
 """tidelog beside what its users could pick instead: the same load, the same machine, the same run.
 
     make bench-peers                    all of it; needs Java 17, Maven, cargo, npm, a network
-    python -m bench.peers rust          some of it; --seconds 2 takes less than two minutes
+    python -m bench.peers rust          some of it; --seconds 2 takes three minutes
 
     packages.py     what the package managers fetch into build/peers, once
     program.py      a peer's service as a process

@@ -1,4 +1,4 @@
-"""`python -m bench.peers [MEASURE…] [--records N] [--json FILE]`: measure beside the peers."""
+"""`python -m bench.peers [MEASURE…] [--runs N] [--results FOLDER]`: measure beside the peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from app.client.connection import Connection
 from bench.documents import COMMITTED
-from bench.figures import Figure, parse_measures, report
+from bench.figures import Figure, median_run, parse_measures, report
 from bench.measures import Bench
 from bench.peers.http import node, rust, s2
 from bench.peers.native import native
@@ -29,20 +29,29 @@ MEASURES: Final[dict[str, Callable[[Bench, int], list[Figure]]]] = {
     "spark": spark,
 }
 
+_DOCUMENT: Final = {"rust": "rust.json"}
+"""The measures with a document and a table of their own."""
+
 
 def main() -> None:
     """Measure what was asked for, all of it without a name."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the peers end with the `with` blocks
     console = Console(stderr=True)
-    figures: list[Figure] = []
+    documents: dict[str, list[Figure]] = {}
     for name in arguments.measures:
-        with (
-            tempfile.TemporaryDirectory(prefix="tidelog-peers-", dir=arguments.folder) as made,
-            console.status(f"measuring: {name}"),
-        ):
-            figures += _measured(name, Path(made).absolute(), arguments)
-    report(figures, console, arguments.json, COMMITTED / "peers.json")
+        with console.status(f"measuring: {name}"):
+            runs = [_run(name, arguments) for _ in range(arguments.runs)]
+        figures = [median_run(same) for same in zip(*runs, strict=True)]
+        documents.setdefault(_DOCUMENT.get(name, "peers.json"), []).extend(figures)
+    for document, figures in documents.items():
+        report(figures, console, arguments.results / document, COMMITTED / document)
+
+
+def _run(name: str, arguments: argparse.Namespace) -> list[Figure]:
+    """Measure once, with a service and a peer that were just started, on empty folders."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-peers-", dir=arguments.folder) as made:
+        return _measured(name, Path(made).absolute(), arguments)
 
 
 def _measured(name: str, folder: Path, arguments: argparse.Namespace) -> list[Figure]:
@@ -54,7 +63,8 @@ def _measured(name: str, folder: Path, arguments: argparse.Namespace) -> list[Fi
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("bench/results/peers.json"))
+    parser.add_argument("--results", type=Path, default=Path("bench/results"), help="folder")
+    parser.add_argument("--runs", type=int, default=1, help="whose medians are shown")
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--seconds", type=float, default=6.0, help="for each load of ours")
     return parse_measures(parser, MEASURES)

@@ -26,6 +26,9 @@ from bench.peers.http_logs import (
 
 _JSON: Final = "application/json"
 _TOPIC: Final = "http"
+_PARTITIONED: Final = "partitions"
+_PARTITIONS: Final = 1_000
+_MANY_CONNECTIONS: Final = 64
 _ROUNDS: Final = 3
 _MIB: Final = 1 << 20
 
@@ -46,17 +49,28 @@ class _Shape:
         return f"JSON, {self.records:,} a request, {connections}{logs}, flushed"
 
 
+_ONE_LOG: Final = _Shape(1, _MANY_CONNECTIONS, 1, of_rust=0.65)
+_MANY_LOGS: Final = _Shape(1, _MANY_CONNECTIONS, LOGS, of_rust=0.45)
 _SHAPES: Final = (
     _Shape(1, 1, 1, of_rust=0.8),
-    _Shape(1, 64, 1, of_rust=0.65),
-    _Shape(1, 64, LOGS, of_rust=0.45),
+    _ONE_LOG,
+    _MANY_LOGS,
     _Shape(1_000, 8, 1, of_rust=0.6),
 )
+_OF_ONE_LOG: Final = 0.7
+_OF_ONE_PARTITION: Final = 0.5
 
 
 def rust(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - loads last a time
     """Measure beside the Rust server of Durable Streams; it stores values and nothing else."""
-    return _beside(bench, durable_streams_rust, lambda shape: shape.of_rust)
+    figures = _beside(bench, durable_streams_rust, lambda shape: shape.of_rust)
+    one, many = (figures[_SHAPES.index(shape)] for shape in (_ONE_LOG, _MANY_LOGS))
+    name = f"{LOGS} logs ÷ one log, {_MANY_CONNECTIONS} connections"
+    assert one.yardstick_value
+    assert many.yardstick_value
+    theirs = f"{one.yardstick} {many.yardstick_value / one.yardstick_value:.0%}"
+    logs = _percent(name, many.value / one.value, _OF_ONE_LOG, theirs)
+    return [*figures, logs, _partitions_in_turn(bench)]
 
 
 def s2(bench: Bench, records: int) -> list[Figure]:  # noqa: ARG001 - as above
@@ -106,6 +120,29 @@ def _shape(bench: Bench, log: HttpLog, shape: _Shape, share: float) -> Figure:
         yardstick_value=there.per_second * shape.records,
         note=f"{ratio:.2f} in the median of the rounds; {here.note}; {log.name} {there.note}",
     )
+
+
+def _partitions_in_turn(bench: Bench) -> Figure:
+    """Append to each of many partitions in turn, and as often to one of them."""
+    bench.create_topic(_PARTITIONED, partitions=_PARTITIONS)
+    body = b'{"records":[{"value":%s}]}' % json_value(random.Random(1))
+    paths = [topic_path(_PARTITIONED, number, "records") for number in range(_PARTITIONS)]
+    for path in paths:  # the first append to a log creates and opens files
+        bench.ask("POST", path, _JSON, body)
+    appends = [post(path, _JSON, body) for path in paths]
+    rounds = [
+        (bench.load(appends, _MANY_CONNECTIONS), bench.load(appends[:1], _MANY_CONNECTIONS))
+        for _ in range(_ROUNDS)
+    ]
+    ratio = median(many.per_second / one.per_second for many, one in rounds)
+    many, one = (rounds_of(loads) for loads in zip(*rounds, strict=True))
+    name = f"{_PARTITIONS:,} partitions in turn ÷ one, {_MANY_CONNECTIONS} connections"
+    note = f"{many.per_second:,.0f} and {one.per_second:,.0f} records/s; {many.note}"
+    return _percent(name, ratio, _OF_ONE_PARTITION, note)
+
+
+def _percent(name: str, ratio: float, target: float, note: str) -> Figure:
+    return Figure(name, 100 * ratio, "%", target=100 * target, note=note)
 
 
 def _memory(bench: Bench, log: HttpLog) -> Figure:

@@ -1,8 +1,9 @@
 """The load generator counts what a client would have waited."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -16,8 +17,10 @@ class Slow(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     pause = threading.Event()  # never set: waiting for it is time
+    paths: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
+        self.paths.append(self.path)
         self.rfile.read(int(self.headers["content-length"]))
         self.pause.wait(SERVICE_S)
         self.send_response(201)
@@ -39,14 +42,16 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-def load_of(port: int, rate_per_s: float | None) -> LoadResult:
-    """One connection for half a second."""
+def load_of(
+    port: int, rate_per_s: float | None, paths: Sequence[str] = ("/",), connections: int = 1
+) -> LoadResult:
+    """Half a second of posts to these paths."""
     return run_load(
         Load(
             host="127.0.0.1",
             port=port,
-            requests=[post("/", "text/plain", b"x")],
-            connections=1,
+            requests=[post(path, "text/plain", b"x") for path in paths],
+            connections=connections,
             seconds=0.5,
             warm_up_s=0.0,
             rate_per_s=rate_per_s,
@@ -73,3 +78,15 @@ def test_a_load_without_a_rate_sends_when_it_is_answered(port: int) -> None:
     result = load_of(port, None)
     assert result.requests <= 0.5 / SERVICE_S + 1
     assert result.requests == result.sent
+
+
+@pytest.mark.parametrize("connections", [1, 2, 3, 5])
+def test_every_request_is_sent_however_many_connections_there_are(
+    port: int, connections: int
+) -> None:
+    """A connection sends the requests that are its share in turn, and every request is in one."""
+    Slow.paths.clear()
+    load_of(port, None, ["/0", "/1", "/2"], connections)
+    assert {*Slow.paths} == {"/0", "/1", "/2"}
+    if connections == 1:
+        assert Slow.paths[:6] == ["/0", "/1", "/2"] * 2

@@ -48,7 +48,7 @@ def test_every_log_is_sent_the_same_values() -> None:
 
 
 def test_a_load_of_many_logs_has_a_request_for_each(tmp_path: Path) -> None:
-    """Connection `n` sends request `n` modulo their number, so every log gets its share."""
+    """With as many requests as connections, each connection has a log of its own."""
     program = Program(["unused"], tmp_path / "log.txt", "http://127.0.0.1:1")
     log = HttpLog("peer 1", program, [f"/{n}" for n in range(LOGS)], {}, array)
     requests = log.appends([b"1"], LOGS)
