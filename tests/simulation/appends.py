@@ -40,7 +40,10 @@ def append_at_once(driven: DrivenLog, count: int) -> None:
 
 
 def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
-    """Begin a transaction with its guard, or continue it."""
+    """Begin a transaction with its guard, or continue it.
+
+    A start that found no snapshot does not know of a transaction that lies below the log start.
+    """
     model, log = driven.model, driven.log
     if model.may_be_refused(producer_id):
         return
@@ -48,7 +51,8 @@ def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
     is_open = model.is_in_transaction(producer_id)
     data = driven.produce(producer_id, count)
     guard = log.producers.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
-    assert (guard is None) == is_open
+    assert (guard is None) == is_open or producer_id not in model.remembered
+    assert guard is not None or is_open
     driven.write(data, guard=guard)
 
 

@@ -42,6 +42,7 @@ FOUND = {
     60105359: "a full time index keeps a slot for the entry that seals its segment",
     60110650: "a refused partition may still come, whatever is changed after it",
     70007773: "compaction replaces a batch of which a transaction is open",
+    71000305: "a start without a snapshot forgets a transaction below the log start",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 
