@@ -104,9 +104,9 @@ def _beside(name: str, rounds: Sequence[tuple[Loaded, Loaded]], ceiling: float) 
     append, ingested = (median(each) for each in zip(*costs, strict=True))
     return Figure(
         name,
-        median(ratios),
-        "of the cost of an append",
-        target=ceiling,
+        100 * median(ratios),
+        "% of the cost of an append",
+        target=100 * ceiling,
         is_ceiling=True,
         note=f"{ingested:,.0f} µs of processor a request, appendRecords {append:,.0f} µs; "
         f"{len(rounds)} rounds, ratios {ratios[0]:.2f} to {ratios[-1]:.2f}",

@@ -1,6 +1,7 @@
 """Records in JSON: those taken in columns are what they would be one by one, bytes and faults."""
 
 import json
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -345,3 +346,23 @@ def test_a_wrong_record_of_a_large_body_is_named(*, is_ndjson: bool) -> None:
     with pytest.raises(InvalidRecord) as caught:
         read(body, is_ndjson=is_ndjson)
     assert [fault["index"] for fault in caught.value.errors] == [2_000]
+
+
+@pytest.mark.parametrize("headers", [3, 9_000])
+@pytest.mark.parametrize("is_ndjson", [False, True])
+def test_headers_take_no_more_than_twenty_times_their_bytes(
+    *, is_ndjson: bool, headers: int
+) -> None:
+    """They have no limit of their own: what bounds them is the size of the body."""
+    record = b'{"value":0,"headers":[%b]}' % b",".join([b'{"key":"","value":0}'] * headers)
+    records = [record] * (9_000 // headers)
+    body = b"\n".join(records) if is_ndjson else b'{"records":[%b]}' % b",".join(records)
+    read(body, is_ndjson=is_ndjson)  # what is built once is not the body's
+    tracemalloc.start()
+    try:
+        made = read(body, is_ndjson=is_ndjson)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(len(record[3]) for record in made) == headers * len(records)
+    assert peak_bytes < 20 * len(body)
