@@ -92,9 +92,16 @@ def ensure_record_count(body: Body, *, max_records: int) -> None:
     if len(body) >= _BYTES_OF_AN_OBJECT * braces:
         ensure_count(len(_OBJECTS.decode(body).records), max_records=max_records)
     else:
-        _ONE_ARRAY.decode(body)
-        elements = elements_of(bytes(_RECORDS.decode(body).records), max_records=max_records)
-        ensure_count(len(elements), max_records=max_records)
+        ensure_count(len(record_elements(body, max_records=max_records)), max_records=max_records)
+
+
+def record_elements(body: Body, *, max_records: int) -> Sequence[Buffer]:
+    """Return the bytes of each element of `records` of a JSON object.
+
+    Raises TooLarge before there are too many, and msgspec's errors if it is not such an object.
+    """
+    _ONE_ARRAY.decode(body)
+    return elements_of(bytes(_RECORDS.decode(body).records), max_records=max_records)
 
 
 def without_bom(body: Body) -> Body:

@@ -22,10 +22,10 @@ from app.codecs.json_parts import (
     Array,
     count_of_lines,
     decoded_lines,
-    elements_of,
     ensure_count,
     ensure_record_count,
     json_lines,
+    record_elements,
     without_bom,
 )
 from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
@@ -91,10 +91,6 @@ class _RawRecordsIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[Raw]
 
 
-class _AnyRecords(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    records: Raw
-
-
 class _AnyArray(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: Array
 
@@ -102,7 +98,6 @@ class _AnyArray(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _BODY: Final = msgspec.json.Decoder(RecordsIn)
 _LINES: Final = msgspec.json.Decoder(RecordIn)
 _RAW_BODY: Final = msgspec.json.Decoder(_RawRecordsIn)
-_ANY_RECORDS: Final = msgspec.json.Decoder(_AnyRecords)
 _ANY_ARRAY: Final = msgspec.json.Decoder(_AnyArray)
 _TEXT: Final = msgspec.json.Decoder(str)
 _RAW_LINES: Final = msgspec.json.Decoder(Raw)
@@ -345,19 +340,14 @@ def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> in
     return allowed
 
 
-def _elements(body: Body, max_records: int) -> Sequence[Buffer]:
-    """Return the bytes of each record; raises TooLarge before there are too many of them."""
-    _ANY_ARRAY.decode(body)
-    return elements_of(bytes(_ANY_RECORDS.decode(body).records), max_records=max_records)
-
-
 def _raw_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[Buffer]:
     """Return the bytes of each record; raises TooLarge for too many in a large body."""
     if len(body) <= PIECE_BYTES:
         return _RAW_LINES.decode_lines(body) if is_ndjson else _RAW_BODY.decode(body).records
     if is_ndjson:
         return json_lines(body, max_records=max_records)
-    return _elements(body, max_records)
+    _ANY_ARRAY.decode(body)  # raises for what is wrong around the records
+    return record_elements(body, max_records=max_records)
 
 
 def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool, max_records: int) -> NoReturn:
