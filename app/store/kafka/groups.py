@@ -116,6 +116,7 @@ class KafkaGroupOffsets(GroupOffsets):
         return Cursor(value, None), before is None
 
     async def delete(self, key: CursorKey, judge: Callable[[Cursor], None]) -> None:
+        """Delete an offset; brokers remove a group with its last one."""
         judge(await self.get(key))
         partition = OffsetDeleteRequestPartition(partition_index=i32(key.partition))
         topic = OffsetDeleteRequestTopic(name=TopicName(key.topic), partitions=(partition,))
@@ -124,7 +125,7 @@ class KafkaGroupOffsets(GroupOffsets):
         async def ask(node: int) -> None:
             response = await self._cluster.send(node, request, OffsetDeleteResponse)
             if response.error_code is ErrorCode.group_id_not_found:
-                raise no_such_cursor(key)
+                return  # it had the offset: an attempt whose answer was lost, or another client
             self._ensure_changed(key, response.error_code)
             for one in (one for found in response.topics for one in found.partitions):
                 self._ensure_changed(key, one.error_code)

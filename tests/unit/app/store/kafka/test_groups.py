@@ -67,16 +67,23 @@ async def test_the_coordinator_may_move(client: Client, groups: KafkaGroupOffset
 
 
 async def test_an_offset_is_deleted(client: Client, groups: KafkaGroupOffsets) -> None:
-    """Then it is not there; nor is what the coordinator does not know any more."""
+    """Then it is not there."""
     await put(groups, KEY, 1)
     await groups.delete(KEY, lambda _: None)
     assert client.fake.groups["lake"] == {}
     with pytest.raises(CursorNotFound):
         await groups.delete(KEY, lambda _: None)
+
+
+async def test_an_offset_whose_deletion_was_not_answered_is_deleted(
+    client: Client, groups: KafkaGroupOffsets
+) -> None:
+    """The repetition finds no group: its last offset is gone."""
     await put(groups, KEY, 1)
+    client.fake.closes["OffsetDelete"] = 1
     client.fake.errors["OffsetDelete"].append(ErrorCode.group_id_not_found)
-    with pytest.raises(CursorNotFound):
-        await groups.delete(KEY, lambda _: None)
+    await groups.delete(KEY, lambda _: None)
+    assert client.fake.requests["OffsetDelete"] == 2
 
 
 async def test_groups_are_listed_by_name(
