@@ -43,6 +43,7 @@ FOUND = {
     60110650: "a refused partition may still come, whatever is changed after it",
     70007773: "compaction replaces a batch of which a transaction is open",
     71000305: "a start without a snapshot forgets a transaction below the log start",
+    71001865: "a sync of the file system that another log's sync failed beside commits nothing",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 

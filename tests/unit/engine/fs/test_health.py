@@ -55,6 +55,12 @@ def test_failed_write_takes_the_directory_offline_for_good(health: DirectoryHeal
     assert refused.value.facts() == {"directory": "/data"}
 
 
+def test_a_sync_beside_a_failed_one_commits_nothing(health: DirectoryHealth) -> None:
+    """It succeeds after the kernel has dropped the other's pages, which may be its own too."""
+    with pytest.raises(StorageOffline, match="the disk said no"), health.syncing:
+        health.fail(os_error(errno.EIO))
+
+
 def test_reads_go_on_until_one_fails(health: DirectoryHealth) -> None:
     """A failed write does not stop reads; a failed read stops both."""
     with pytest.raises(StorageOffline), health.writing:
