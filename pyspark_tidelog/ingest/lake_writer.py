@@ -14,6 +14,7 @@ from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.table_writer import TableWriter, Written
 from pyspark_tidelog.lake.checkpoint import Checkpoint
+from pyspark_tidelog.tables.storage import sentence_of
 
 
 class Tables(Protocol):
@@ -87,7 +88,8 @@ class LakeWriter:
                 self._not_compacted[writer.name] = writer
             self._compact()
         except OSError as error:
-            raise JobFailed(f"{error.filename or 'the lake'}: {error.strerror}") from error
+            reason = error.strerror or sentence_of(error) or type(error).__name__
+            raise JobFailed(f"{error.filename or 'the lake'}: {reason}") from error
         finally:
             self.is_writing = False
 
