@@ -225,7 +225,16 @@ class _TokenAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # as above
 
 
 class _Connection(AIOKafkaConnection):  # type: ignore[misc]  # as above
-    """What aiokafka connects with, but for tokens."""
+    """What aiokafka connects with, but for tokens and for its end."""
+
+    def close(
+        self, reason: object = None, exc: Exception | None = None
+    ) -> asyncio.Future[None] | None:
+        """Abort what was not taken over; TLS would wait for the broker after the service's end."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+        closed: asyncio.Future[None] | None = super().close(reason, exc)
+        return closed
 
     def authenticator_oauth(self) -> _TokenAuthenticator:
         provider = self._sasl_oauth_token_provider

@@ -1,6 +1,7 @@
 """Connections to brokers: versions, frames, timeouts, TLS files and tokens."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -255,3 +256,27 @@ async def test_a_token_is_read_for_each_connection(tmp_path: Path) -> None:
     for token in ("first", "second"):
         file.write_text(f"{token}\n")
         assert await provider.token() == token  # type: ignore[attr-defined]  # the provider for aiokafka
+
+
+async def test_a_refused_broker_leaves_no_connection_open(tmp_path: Path) -> None:
+    """With TLS it would stay open until the broker says farewell, which this one never does."""
+    authority = Authority(tmp_path)
+    pair = authority.vouch("broker")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def read_to_the_end() -> None:
+            plain, _ = listening.accept()
+            with plain.dup() as bytes_below, context.wrap_socket(plain, server_side=True):
+                bytes_below.settimeout(10)
+                while bytes_below.recv(1_000):
+                    pass
+
+        end = asyncio.create_task(asyncio.to_thread(read_to_the_end))
+        settings = Settings(
+            kafka_security_protocol="SSL", kafka_tls_ca=authority.path, kafka_request_timeout_ms=300
+        )
+        with pytest.raises(NoAnswer, match="no connection within"):
+            await Connector(settings).connect(Address(*listening.getsockname()))
+        await end
