@@ -44,6 +44,7 @@ FOUND = {
     70007773: "compaction replaces a batch of which a transaction is open",
     71000305: "a start without a snapshot forgets a transaction below the log start",
     71001865: "a sync of the file system that another log's sync failed beside commits nothing",
+    71004346: "a failed sync of the file system is an error of each file that it lost pages of",
 }
 """Seeds that once failed, for the engine or for the model, and what they showed."""
 

@@ -99,9 +99,14 @@ class ForgetfulDisk(Storage):
             self._sync_below(self._root)
 
     def fail_to_sync_everything(self) -> None:
-        """Drop all unwritten pages of every file, as the kernel does after a reported error."""
+        """Drop all unwritten pages of every file; the next sync of such a file reports it too.
+
+        As in Linux, where a file keeps its error for those who have it open (`errseq_t`).
+        """
         with self._lock:
             for inode in _files_below(self._root):
+                if inode.is_dirty:
+                    inode.owes_error_in = self.generation
                 inode.fail_to_sync()
 
     # --------------------------------------------------------------------- the FileSystem

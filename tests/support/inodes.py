@@ -56,6 +56,8 @@ class Inode:
     """What the kernel takes for being on the disk, where that is not `durable`: a sync failed."""
     rewritten: set[int] = field(default_factory=set)
     """Pages written since then: dirty again, even if with the same bytes."""
+    owes_error_in: int | None = None
+    """The disk's generation in which the next sync reports pages that another one has lost."""
     shortest: int = UNLIMITED
     """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
@@ -82,6 +84,11 @@ class Inode:
         """The kernel tells of the failure once, and drops what it could not write."""
         self.clean = self._now()
         self.rewritten.clear()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a sync would write something."""
+        return bool(self.rewritten) if self.clean is not None else self.durable != self.content
 
     def drop_cache(self) -> None:
         """Have what the kernel takes for clean read from the disk again."""
@@ -237,6 +244,9 @@ class _Open(Handle):
     def _enter(self, name: str) -> None:
         try:
             super()._enter(name)
+            if name == "sync" and self._inode.owes_error_in == self._generation:
+                self._inode.owes_error_in = None
+                raise os_error(errno.EIO, self.path)
         except OSError:
             if name == "sync":
                 self._inode.fail_to_sync()
