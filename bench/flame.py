@@ -1,7 +1,8 @@
 """`make flame MEASURE=single`: where the service's time goes while one thing is measured.
 
-Besides the measures of `make bench` there are three shapes of single appends: `append-1-connection`
-and `append-64-connections`, to one log, and `append-64-logs`, of 64 connections.
+Besides the measures of `make bench` there are shapes of appends: one record a request to one log
+(`append-1-connection`, `append-64-connections`), the same from 64 connections to several logs
+(`append-64-logs`, `append-1000-logs`), and a thousand records a request (`append-1000-records`).
 
 py-spy looks at the service from outside, two hundred times a second, so the figures of such a run
 are worth little. It is no part of the lock: `make flame` installs it into a place of its own.
@@ -29,12 +30,14 @@ _FOLDER: Final = Path("build/flame")
 _PY_SPY: Final = _FOLDER / "site/bin/py-spy"
 _SAMPLES_PER_S: Final = 200
 _APPENDS: Final = {
-    "append-1-connection": (1, 1),
-    "append-64-connections": (1, 64),
-    "append-64-logs": (64, 64),
+    "append-1-connection": (1, 1, 1),
+    "append-64-connections": (1, 64, 1),
+    "append-64-logs": (64, 64, 1),
+    "append-1000-logs": (1_000, 64, 1),
+    "append-1000-records": (1, 8, 1_000),
 }
-"""The number of logs and of connections."""
-_BODY: Final = b'{"records":[{"value":{"n":1,"text":"%b"}}]}' % (b"x" * 90)
+"""The number of logs, of connections, and of records in a request."""
+_RECORD: Final = b'{"value":{"n":1,"text":"%b"}}' % (b"x" * 90)
 
 
 def main() -> None:
@@ -59,11 +62,12 @@ def main() -> None:
     print(f"{target}: open it in a browser; a click goes into a frame")
 
 
-def _appends(bench: Bench, logs: int, connections: int) -> Callable[[], object]:
-    """Return what appends one record a request to logs that exist already."""
+def _appends(bench: Bench, logs: int, connections: int, records: int) -> Callable[[], object]:
+    """Return what appends to logs that exist already, one after the other."""
+    body = b'{"records":[%b]}' % b",".join([_RECORD] * records)
     bench.create_topic("flame", logs)
     paths = [f"/v1/topics/flame/partitions/{number}/records" for number in range(logs)]
-    requests = [post(path, "application/json", _BODY) for path in paths]
+    requests = [post(path, "application/json", body) for path in paths]
     return partial(bench.load, requests, connections)
 
 
