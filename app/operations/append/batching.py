@@ -3,6 +3,9 @@
 Appends that arrive in one turn of the event loop are written at its end: one lock, one write and
 one move of the log end for all. Small bodies of records share a batch, as in Kafka's producer;
 batches that a client encoded stay as they are. Each request is answered as if it were alone.
+
+Logs of one turn share the sync of their file system, which takes as long as reading tens of
+requests. So while each turn brings appends to more logs, all wait for the next turn.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from engine.log.results import Appended
 
 TURN_BODIES: Final = 4
 """Bytes that are gathered of one kind for one log."""
+
+GATHERED_LOGS: Final = 64
+"""As soon as there are appends to so many logs, none waits for another turn."""
 
 Done: TypeAlias = Callable[[Exception | None], None]
 """Called once: with None when the append is in the log, or with the error. It must not raise.
@@ -49,14 +55,14 @@ class _Group:
 
 
 class Batcher:
-    """Gathers plain appends until the end of the loop's turn. Belongs to the event loop."""
+    """Gathers plain appends until the end of a turn of the event loop, to which it belongs."""
 
     def __init__(self, service: Service) -> None:
         self._limit_bytes = TURN_BODIES * service.settings.inline_append_bytes
         self._groups: dict[tuple[Hashable, bool, str], _Group] = {}
 
     def add(self, append: Append, size_bytes: int, done: Done) -> None:
-        """Append at the end of this turn, or earlier if the group is full.
+        """Append at the end of this turn or of a later one, or earlier if the group is full.
 
         The append has taken its body of `size_bytes`.
         """
@@ -70,7 +76,7 @@ class Batcher:
             group = groups.get(key)
         if group is None:
             if not groups:
-                asyncio.get_running_loop().call_soon(self._put)
+                asyncio.get_running_loop().call_soon(self._put_when_calm, 1)
             group = groups[key] = _Group(append.partition)
         group.size_bytes += size_bytes
         if size_bytes <= group.room_bytes and append.room_bytes:
@@ -80,6 +86,14 @@ class Batcher:
             group.room_bytes = append.room_bytes - size_bytes
             group.batches.append([append])
         group.done.append(done)
+
+    def _put_when_calm(self, earlier_logs: int) -> None:
+        """Put the groups, unless this turn has added appends to more logs than `earlier_logs`."""
+        logs = len(self._groups)
+        if earlier_logs < logs < GATHERED_LOGS:
+            asyncio.get_running_loop().call_soon(self._put_when_calm, logs)
+        else:
+            self._put()
 
     def _put(self) -> None:
         groups, self._groups = self._groups, {}

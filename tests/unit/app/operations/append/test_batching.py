@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
+from types import coroutine
 
 import pytest
 
 from app.codecs.calls import AppendCall
 from app.http.answers import RECORD_BATCH, etag_of
+from app.operations.append import batching
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
 from app.operations.append.batching import Batcher
 from app.operations.local import local_partition
@@ -129,6 +131,12 @@ def appends_of(disk: ForgetfulDisk) -> int:
     return sum(change.name == "append" and change.path.suffix == ".log" for change in disk.changes)
 
 
+@coroutine
+def one_iteration() -> Generator[None]:
+    """Let the event loop run once what is ready by now; `turn` takes two of its iterations."""
+    yield
+
+
 async def test_the_appends_of_a_turn_are_one_write_a_log(
     service: Service, disk: ForgetfulDisk
 ) -> None:
@@ -143,6 +151,38 @@ async def test_the_appends_of_a_turn_are_one_write_a_log(
     offsets = [receipt["base_offset"] for receipt in gathering.receipts()]
     assert offsets == [0, 0, 1, 2]
     assert gathering.appends[2].end_offset == 2
+
+
+async def test_while_more_logs_come_all_wait_for_the_next_turn(
+    service: Service, disk: ForgetfulDisk
+) -> None:
+    """They share one sync. An append to a log that is among them already delays none of them."""
+    first, second, third = (partition_of(service, name) for name in ("one", "two", "three"))
+    gathering = Gathering(service)
+    before = appends_of(disk)
+    gathering.add(first)
+    gathering.add(second)
+    await one_iteration()
+    gathering.add(third)
+    await one_iteration()
+    assert appends_of(disk) == before
+    gathering.add(first)
+    await one_iteration()
+    assert appends_of(disk) == before + 3
+    assert gathering.outcomes == dict.fromkeys(range(4))
+
+
+async def test_of_so_many_logs_none_waits_for_another_turn(
+    service: Service, disk: ForgetfulDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise clients that go on to new logs would keep the first one waiting."""
+    monkeypatch.setattr(batching, "GATHERED_LOGS", 2)
+    gathering = Gathering(service)
+    for name in ("one", "two"):
+        gathering.add(partition_of(service, name))
+    before = appends_of(disk)
+    await one_iteration()
+    assert appends_of(disk) == before + 2
 
 
 async def test_small_bodies_share_a_batch(service: Service) -> None:
