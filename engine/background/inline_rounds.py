@@ -23,7 +23,7 @@ class InlineChoice:
     """Whether the next round may be inline; changed only by the thread that runs a round.
 
     After an inline round that waited for the disk longer than the limit, the flusher takes over. A
-    new attempt needs a round of the flusher that waited at most half as long.
+    new attempt needs a round of the flusher that waited less than that.
     """
 
     def __init__(self, limit_ms: int) -> None:
@@ -47,7 +47,7 @@ class InlineChoice:
             return
         self._shortest_seconds = min(self._shortest_seconds, seconds)
         if self._rounds >= self._interval:
-            is_quick = self._shortest_seconds <= self._limit_seconds / 2
+            is_quick = self._shortest_seconds < self._limit_seconds
             self._restart(self._interval, is_inline=is_quick)
 
     def _restart(self, interval: int, *, is_inline: bool) -> None:

@@ -9,7 +9,7 @@ from engine.background.inline_rounds import (
     InlineChoice,
 )
 
-QUICK, LONG = 0.0005, 0.0011
+QUICK, LONG = 0.0009, 0.0011
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_rounds_are_inline_once_the_flusher_has_shown_that_they_are_quick(
     """One quick round of some is enough: others may have waited for a processor."""
     let_the_flusher_work(choice, LONG, LOOK_AFTER - 1)
     assert flusher_rounds_until_inline(choice) == 1
-    choice.note(2 * QUICK, was_inline=True)
+    choice.note(QUICK, was_inline=True)
     assert choice.is_inline
 
 
