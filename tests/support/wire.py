@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from functools import partial
+from types import coroutine
 
 import httpx
 import uvicorn
@@ -12,6 +14,12 @@ from uvicorn.server import ServerState
 from app.operations.service import Service
 from app.server.process import compose, hot_lane
 from app.wire.protocol import Protocol
+
+
+@coroutine
+def one_iteration() -> Generator[None]:
+    """Let the event loop run once what is ready by now; `turn` takes two iterations."""
+    yield
 
 
 async def turn() -> None:

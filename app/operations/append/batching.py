@@ -87,11 +87,14 @@ class Batcher:
             group.batches.append([append])
         group.done.append(done)
 
-    def _put_when_calm(self, earlier_logs: int) -> None:
-        """Put the groups, unless this turn has added appends to more logs than `earlier_logs`."""
-        logs = len(self._groups)
-        if earlier_logs < logs < GATHERED_LOGS:
-            asyncio.get_running_loop().call_soon(self._put_when_calm, logs)
+    def _put_when_calm(self, earlier_groups: int) -> None:
+        """Put the groups, unless this turn has added some to `earlier_groups`.
+
+        They are counted as logs: few logs have more than one.
+        """
+        groups = len(self._groups)
+        if earlier_groups < groups < GATHERED_LOGS:
+            asyncio.get_running_loop().call_soon(self._put_when_calm, groups)
         else:
             self._put()
 

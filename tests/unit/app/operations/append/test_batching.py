@@ -3,8 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable, Generator
-from types import coroutine
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import read_headers, read_records, read_values
 from tests.support.service import local, open_service
 from tests.support.time import START_MS, ManualClock
-from tests.support.wire import turn
+from tests.support.wire import one_iteration, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -129,12 +128,6 @@ def headers_of(partition: LocalPartition) -> list[BatchHeader]:
 def appends_of(disk: ForgetfulDisk) -> int:
     """How often a segment was written."""
     return sum(change.name == "append" and change.path.suffix == ".log" for change in disk.changes)
-
-
-@coroutine
-def one_iteration() -> Generator[None]:
-    """Let the event loop run once what is ready by now; `turn` takes two of its iterations."""
-    yield
 
 
 async def test_the_appends_of_a_turn_are_one_write_a_log(
