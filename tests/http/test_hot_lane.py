@@ -278,7 +278,7 @@ async def test_a_disk_that_never_confirms_is_an_unknown_outcome(
 ) -> None:
     """The 504 names the URL of the outcome, as in both ways in (E2)."""
     connection = await begun(service)
-    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
+    monkeypatch.setattr(local(service).commits, "_sweeper", None)
     monkeypatch.setattr(local(service).commits, "_timeout_seconds", 0.001)
     log, confirms = log_of(service), threading.Event()
     commit = log.durability.commit

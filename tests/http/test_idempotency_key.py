@@ -272,13 +272,12 @@ async def test_a_repetition_goes_on_where_the_first_failed(api: Api) -> None:
 
 @pytest.mark.parametrize("path", [RECORDS, TOPIC])
 async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    tmp_path: Path, path: str
 ) -> None:
     """After 504 the retry waits for the same append, and gets its response when it is on disk.
 
     As (I3) says.
     """
-    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with (
         open_service(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as service,
         client_of(fast(service)) as client,

@@ -18,8 +18,6 @@ from app.store.port import Settle
 from engine.errors import StorageOffline
 from engine.log.log import Log
 
-SWEEP_SECONDS = 1.0
-
 _Waiter: TypeAlias = tuple[int, float, Settle]
 """The awaited end offset, the deadline by the loop's clock, and the callback."""
 
@@ -86,7 +84,7 @@ class Commits:
             self._is_asking = True
             loop.call_soon(self._ask_at_end)
         if self._sweeper is None:
-            self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._sweeper = loop.call_at(waiters[0][1], self._sweep)
         return True
 
     def note_append(self) -> None:
@@ -139,8 +137,9 @@ class Commits:
             self._on_moved(log)
 
     def _sweep(self) -> None:
-        """Fail waiters past their deadline; one timer serves all."""
-        loop = asyncio.get_running_loop()
+        """Fail waiters past their deadline; one timer, at the earliest deadline, serves all."""
+        loop = self._loop
+        assert loop is not None, "waiters are admitted after `attach`"
         now = loop.time()
         for log, waiters in list(self._waiters.items()):
             while waiters and waiters[0][1] <= now:
@@ -148,8 +147,9 @@ class Commits:
                 settle(CommitTimedOut(f"the disk has not confirmed {log.topic_partition} in time"))
             if not waiters:
                 del self._waiters[log]
-        again = bool(self._waiters)
-        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
+        # Each waiter waits as long as any other, so the first of each log is its earliest.
+        earliest = min((waiters[0][1] for waiters in self._waiters.values()), default=None)
+        self._sweeper = None if earliest is None else loop.call_at(earliest, self._sweep)
 
 
 def _after_append(error: Exception) -> Exception:

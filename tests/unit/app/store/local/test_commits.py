@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from operator import itemgetter
+from typing import cast
 
 import pytest
 
 from app.http.problems import CommitTimedOut
-from app.store.local import commits
 from app.store.local.commits import Commits
 from engine.errors import Overloaded, StorageOffline
 from engine.log.log import Log
@@ -118,11 +120,8 @@ async def test_who_waits_after_the_flush_failed_is_told_at_once(log: Log) -> Non
     assert (made.waiting, asked) == (0, [])
 
 
-async def test_a_flush_that_never_comes_is_an_unknown_outcome(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flush_that_never_comes_is_an_unknown_outcome(log: Log) -> None:
     """After the timeout the waiter gets an error; one that gave up is skipped."""
-    monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
     made, _, _ = attached(timeout_ms=1)
     given_up, waiting = made.wait(log, 1), made.wait(log, 1)
     assert waiting is not None
@@ -133,20 +132,57 @@ async def test_a_flush_that_never_comes_is_an_unknown_outcome(
     assert made.waiting == 0
 
 
-async def test_the_sweep_leaves_those_who_have_time(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sweep before the first timeout settles no waiter and runs again."""
-    monkeypatch.setattr(commits, "SWEEP_SECONDS", 0.001)
-    made, _, _ = attached(timeout_ms=60_000)
-    waiting = made.wait(log, 1)
-    assert waiting is not None
-    swept = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.01, swept.set_result, None)
-    await swept
-    assert not waiting.done()
-    made.committed([(log, 1)])
-    await waiting
+class TimedLoop:
+    """What waiting needs of an event loop, at times that the test chooses."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        call()
+
+    def call_at(self, when: float, call: Callable[[], None]) -> object:
+        self._timers.append((when, call))
+        return call
+
+    def run_timers(self) -> None:
+        """Let time pass from timer to timer until none is set."""
+        while self._timers:
+            self._timers.sort(key=itemgetter(0))
+            self.now, call = self._timers.pop(0)
+            call()
+
+
+def test_a_waiter_is_given_up_at_its_deadline_and_those_after_it_at_theirs() -> None:
+    """Not up to a second later, whatever other waiters there are and were.
+
+    The timer is set for the earliest deadline of all logs, and set again after each sweep.
+    """
+    first, second = World().open_log(), World().open_log()
+    for log in (first, second):
+        log.append(new_batch())
+    loop = TimedLoop()
+    made = Commits(timeout_ms=500, on_moved=lambda _: None)
+    made.attach(cast("asyncio.AbstractEventLoop", loop), lambda: None)
+    ended: list[tuple[str, float]] = []
+
+    def wait(log: Log, end_offset: int, name: str) -> None:
+        assert made.when(log, end_offset, lambda error: ended.append((name, loop.time())))
+
+    wait(first, 1, "settled")
+    loop.now = 0.2
+    wait(second, 1, "a")
+    wait(first, 2, "b")
+    made.committed([(first, 1)])
+    loop.now = 0.3
+    wait(first, 3, "c")
+    loop.run_timers()
+    assert ended == [("settled", 0.2), ("a", 0.7), ("b", 0.7), ("c", 0.8)]
+    assert made.waiting == 0
 
 
 async def test_a_round_may_move_logs_nobody_waits_for(log: Log) -> None:
