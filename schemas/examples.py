@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas.common import Marks
 from schemas.ingest_examples import INGEST_EXAMPLES
 from schemas.operator_examples import OPERATOR_EXAMPLES
 
@@ -37,7 +38,7 @@ _READ: Final[dict[str, Any]] = {
 }
 """The entry of a partition."""
 
-EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
+_EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     **INGEST_EXAMPLES,
     "Topic": {
         "topic": "flights",
@@ -409,3 +410,28 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         "value_schema_id": None,
     },
 }
+
+_OFFSETS: Final = frozenset({*Marks.model_fields, "offset", "next_offset"})
+
+
+def _with_string_offsets(example: Any) -> Any:  # noqa: ANN401  # JSON
+    """Return an example as `application/json;offsets=string` writes it."""
+    if isinstance(example, list):
+        return [_with_string_offsets(one) for one in example]
+    if isinstance(example, dict):
+        return {
+            name: str(value) if name in _OFFSETS else _with_string_offsets(value)
+            for name, value in example.items()
+        }
+    return example
+
+
+EXAMPLES: Final = _EXAMPLES | {
+    name: _with_string_offsets(_EXAMPLES[name.removesuffix("WithStringOffsets")])
+    for name in (
+        "RecordPageWithStringOffsets",
+        "FetchPageWithStringOffsets",
+        "TopicPageWithStringOffsets",
+    )
+}
+"""What each answer looks like, by the name of its model."""

@@ -27,7 +27,14 @@ Algorithm = TypeAliasType(
 )
 SignatureEncoding = TypeAliasType(
     "SignatureEncoding",
-    Annotated[Literal["hex", "base64"], Field(description="How a signature is written.")],
+    Annotated[
+        Literal["hex", "base64"],
+        Field(
+            description="How a signature is written.",
+            # Go has one namespace for the values of all enumerations, and `Encoding` has `base64`.
+            json_schema_extra={"x-enum-varnames": ["SIGNATURE_HEX", "SIGNATURE_BASE64"]},
+        ),
+    ],
 )
 
 HeaderName = Annotated[
@@ -142,7 +149,7 @@ class PutIngestProfile(Model):
     """Where a delivery's id is found. Default: where the scheme or the format of the body has
     it."""
     window_ms: WindowMs = DEFAULT_WINDOW_MS
-    """How long a delivery is remembered. Default 345,600,000, four days."""
+    """How long a delivery is remembered, to the second. Default 345,600,000, four days."""
     window_deliveries: WindowDeliveries = DEFAULT_WINDOW_DELIVERIES
     """How many deliveries are remembered. Default 100,000."""
     signature: PutIngestSignature | None = None

@@ -210,6 +210,31 @@ def answers_may_grow_and_requests_may_not(document: Document) -> Iterator[str]:
                 yield name
 
 
+def enumerations_keep_their_names_apart(document: Document) -> Iterator[str]:
+    """Go has one namespace for the values of all enumerations that are types."""
+    owners: dict[str, str] = {}
+    for name, schema in document.schemas.items():
+        for value in schema.get("x-enum-varnames", schema.get("enum", ())):
+            owner = owners.setdefault(str(value).upper(), name)
+            if owner != name:
+                yield f"{owner} and {name}: {value}"
+
+
+def json_in_responses_has_an_example(document: Document) -> Iterator[str]:
+    """Section 7 of the contract: a reader of the document sees what each looks like."""
+    components = document.content["components"]["responses"]
+    named = [(name, one) for name, one in components.items()]
+    for operation in document.operations:
+        named += [
+            (f"{operation['operationId']} {status}", one)
+            for status, one in operation["responses"].items()
+        ]
+    for name, response in named:
+        for media_type, content in response.get("content", {}).items():
+            if "json" in media_type and not content.keys() & {"example", "examples"}:
+                yield f"{name}: {media_type}"
+
+
 RULES: tuple[Rule, ...] = (
     null_is_beside_a_type_or_a_reference,
     only_one_type_has_a_default,
@@ -221,4 +246,6 @@ RULES: tuple[Rule, ...] = (
     headers_are_declared,
     answers_have_one_schema,
     answers_may_grow_and_requests_may_not,
+    enumerations_keep_their_names_apart,
+    json_in_responses_has_an_example,
 )

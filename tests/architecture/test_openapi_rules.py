@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
 from app.api.application import document_text
+from app.api.routes import ROUTERS
+from app.api.routes.shared import _local_partition
 from app.http.problems import INTERNAL, KINDS, ServiceError
 from engine.errors import EngineError
 from schemas.problems import Code, Problem
@@ -87,6 +91,21 @@ OFFENCES: list[tuple[Rule, str, object]] = [
         "components|schemas|PutGroupOffset|additionalProperties",
         True,
     ),
+    (
+        rules.enumerations_keep_their_names_apart,
+        "components|schemas|SignatureEncoding|x-enum-varnames",
+        ["HEX", "BASE64"],
+    ),
+    (
+        rules.json_in_responses_has_an_example,
+        f"{READ}|responses|200|content|application/json;offsets=string",
+        {"schema": {}},
+    ),
+    (
+        rules.json_in_responses_has_an_example,
+        "components|responses|OtlpGatewayTimeout|content|application/json",
+        {"schema": {}},
+    ),
 ]
 
 
@@ -117,6 +136,32 @@ def test_an_offence_is_found(rule: Rule, place: str, value: object) -> None:
 def test_every_rule_is_seen_to_fail() -> None:
     """Every rule has an example that it refuses."""
     assert {rule for rule, _, _ in OFFENCES} == set(RULES)
+
+
+def all_routes() -> Iterator[APIRoute]:
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
+def depends_on_a_local_log(dependant: Dependant) -> bool:
+    return dependant.call is _local_partition or any(
+        map(depends_on_a_local_log, dependant.dependencies)
+    )
+
+
+def test_what_a_kafka_cluster_cannot_do_says_so() -> None:
+    """Each operation on a local log, or on all data directories, declares 501 and the backend."""
+    local = {
+        str(route.operation_id) for route in all_routes() if depends_on_a_local_log(route.dependant)
+    }
+    assert local >= {"getCompaction", "rollSegment"}
+    declared = {
+        operation["operationId"]
+        for operation in Document(CONTENT).operations
+        if "501" in operation["responses"]
+    }
+    assert declared >= local | {"listMoves", "getScrubReport", "readRecords", "readBatches"}
+    assert "`kafka`" in CONTENT["components"]["responses"]["NotImplemented"]["description"]
 
 
 def classes_below(root: type[Exception]) -> Iterator[type[Exception]]:

@@ -23,6 +23,11 @@ OTLP_TYPE: Final = "application/x-protobuf"
 _ERRORS_OF_OTHERS: Final = {PROXY_TYPE: "KafkaRest", OTLP_TYPE: "Otlp"}
 """Media types of other errors than problem documents, and the prefix of their components."""
 
+_DESCRIPTIONS: Final = {
+    501: "With the backend `kafka`, where a Kafka cluster stores the logs: this needs a service that "
+    "stores them itself (backend `local`)"
+}
+
 TAGS: Final = (
     {"name": "topics", "description": "Create, describe, configure and delete topics"},
     {"name": "produce", "description": "Append records and batches"},
@@ -129,7 +134,7 @@ def _named(status: str) -> str:
 
 def _problem_response(status: int) -> Json:
     return {
-        "description": HTTPStatus(status).phrase,
+        "description": _DESCRIPTIONS.get(status) or HTTPStatus(status).phrase,
         "content": {
             PROBLEM_TYPE: {
                 "schema": {"$ref": "#/components/schemas/Problem"},

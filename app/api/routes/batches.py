@@ -58,7 +58,7 @@ async def append_batches(
             "content": {MEDIA_TYPE: {"schema": BYTES}},
         },
         304: {"description": "The client has the immutable batches"},
-        **problems(404, 406, 409, 410, 416),
+        **problems(404, 406, 409, 410, 416, 501),
     },
 )
 async def read_batches(

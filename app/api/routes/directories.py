@@ -37,7 +37,7 @@ async def list_directories(exchange: ExchangeDep) -> AnswerResponse:
 @router.get(
     "/moves",
     operation_id="listMoves",
-    responses={**answers(200, MoveList, "The newest first"), **problems()},
+    responses={**answers(200, MoveList, "The newest first"), **problems(501)},
 )
 async def list_moves(exchange: ExchangeDep) -> AnswerResponse:
     """List the moves of partitions between data directories since the start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query
@@ -79,7 +80,13 @@ async def _headers(
 
 INGEST_HEADERS: Final = Depends(_headers)
 INGEST_RESPONSES: Final = {
-    **answers(200, IngestReceipt, "The records are on disk"),
+    **answers(
+        200,
+        IngestReceipt,
+        "The records are on disk. The exception is a sender's handshake, of which nothing is "
+        "stored: with the scheme `slack` a signed `url_verification` is answered with the JSON "
+        'object `{"challenge": "…"}` that Slack asks for, and with it alone',
+    ),
     **problems(404, 408, 409, 413, 415, 422, 504, 507),
 }
 INGEST_BODY: Final = {"requestBody": {"required": True, "content": _BODIES}}
@@ -130,13 +137,18 @@ _OTLP_BODIES: Final[dict[str, Any]] = {
     },
     "application/x-protobuf": {"schema": _OTLP_BYTES},
 }
-_OTLP_STATUS: Final = {
-    "description": "A `google.rpc.Status` in the encoding of the request",
-    "content": {
-        "application/x-protobuf": {"schema": _OTLP_BYTES},
-        "application/json": {"schema": ref(OtlpStatus)},
-    },
-}
+_OTLP_ERRORS: Final = (400, 401, 403, 404, 413, 415, 421, 422, 429, 500, 503, 504)
+
+
+def _otlp_error(status: int) -> dict[str, Any]:
+    example = {"code": otlp.rpc_code(status), "message": HTTPStatus(status).phrase}
+    return {
+        "description": "A `google.rpc.Status` in the encoding of the request",
+        "content": {
+            "application/x-protobuf": {"schema": _OTLP_BYTES},
+            "application/json": {"schema": ref(OtlpStatus), "example": example},
+        },
+    }
 
 
 @router.post(
@@ -151,7 +163,7 @@ _OTLP_STATUS: Final = {
                 "application/json": {"schema": ref(OtlpResponse)},
             },
         },
-        **dict.fromkeys((400, 401, 403, 404, 413, 415, 421, 422, 429, 503), _OTLP_STATUS),
+        **{status: _otlp_error(status) for status in _OTLP_ERRORS},
     },
     openapi_extra={"requestBody": {"required": True, "content": _OTLP_BODIES}},
 )

@@ -145,7 +145,7 @@ async def compact_log(partition: LocalPartitionDep) -> AnswerResponse:
     "/compaction",
     operation_id="getCompaction",
     tags=["maintenance"],
-    responses={**answers(200, CompactionRange, "The range to rewrite"), **problems(404, 422)},
+    responses={**answers(200, CompactionRange, "The range to rewrite"), **problems(404, 422, 501)},
 )
 async def get_compaction(partition: LocalPartitionDep) -> AnswerResponse:
     """Return what a compaction would rewrite now; only a compaction finds the records to drop."""

@@ -144,7 +144,7 @@ async def append_records(
             "content": _PAGE,
         },
         304: {"description": "The client has the immutable page"},
-        **problems(404, 406, 409, 410, 413, 416),
+        **problems(404, 406, 409, 410, 413, 416, 501),
     },
 )
 async def read_records(

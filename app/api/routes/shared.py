@@ -224,15 +224,12 @@ KEY_HEADER: Final = Depends(_key_header)
 READ_HEADERS: Final = Depends(_read_headers)
 
 
-_DESCRIPTIONS: Final = {501: "Not supported if a Kafka cluster stores the logs (backend `kafka`)"}
-
-
 def problems(*statuses: int) -> Responses:
     """Return documentation of errors; each status is one shared component of the document."""
     everywhere = (400, 401, 403, 421, 429, 500, 503)
     return {
         status: {
-            "description": _DESCRIPTIONS.get(status) or HTTPStatus(status).phrase,
+            "description": HTTPStatus(status).phrase,
             "content": {"application/problem+json": {"schema": ref(Problem)}},
         }
         for status in sorted({*everywhere, *statuses})

@@ -184,6 +184,11 @@ def is_otlp(path: str) -> bool:
     return PATH.fullmatch(path) is not None
 
 
+def rpc_code(status: int) -> int:
+    """Return the `google.rpc.Code` of an HTTP status."""
+    return _CODES.get(status, _UNKNOWN)
+
+
 def status_answer(
     error: Exception, *, path: str, trace: bytes | None, head: Mapping[bytes, bytes]
 ) -> Answer:
@@ -191,7 +196,7 @@ def status_answer(
     problem = problem_answer(error, path=path, trace=trace)
     kind = kind_of(error)
     status = 503 if kind.retryable and kind.status not in RETRYABLE else kind.status
-    code = _CODES.get(status, _UNKNOWN)
+    code = rpc_code(status)
     message = str(problem_members(error)["detail"])
     media_type = PROTOBUF if sent_type(head) == PROTOBUF else JSON
     body = to_json({"code": code, "message": message})
