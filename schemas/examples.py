@@ -403,6 +403,8 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         "value": "eyJmbGlnaHQiOjE1NDV9",
         "partition": 0,
         "offset": 0,
+        "timestamp": 1788000000123,
+        "headers": [],
     },
     "KafkaRestProduced": {
         "offsets": [{"partition": 0, "offset": 42, "error_code": None, "error": None}],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, WithJsonSchema
 
@@ -13,6 +13,7 @@ from schemas.common import (
     Absent,
     Count,
     Int32,
+    Int64,
     Offset,
     PartitionNumber,
     TimestampMs,
@@ -145,6 +146,15 @@ class KafkaRestProduced(ResponseModel):
     """Always null: schemas are not supported."""
 
 
+class KafkaRestHeaderOut(ResponseModel):
+    """One header of a record that was read, as Strimzi has it."""
+
+    key: str
+    """Header name."""
+    value: str | None
+    """Header value in base64; null if it has none."""
+
+
 class KafkaRestRecord(ResponseModel):
     """One record that was read."""
 
@@ -156,6 +166,14 @@ class KafkaRestRecord(ResponseModel):
     partition: PartitionNumber
     offset: Count
     """Offset of the record."""
+    timestamp: Int64
+    """Epoch milliseconds; -1 for a record without a timestamp."""
+    headers: list[KafkaRestHeaderOut]
+    """Record headers, in order."""
+    key_encoding: Literal["utf8", "base64"] | Absent = None
+    """Only if JSON was asked for and the key is not JSON: how the string shows its bytes."""
+    value_encoding: Literal["utf8", "base64"] | Absent = None
+    """Only if JSON was asked for and the value is not JSON: how the string shows its bytes."""
 
 
 class KafkaRestReadParameters(Parameters):

@@ -328,10 +328,11 @@ async def test_records_are_read_as_redpanda_shows_them(api: Api) -> None:
     """A bare array from the offset on, not from the start of its batch; binary by default."""
     await produce(api, {"key": "k", "value": {"n": 1}}, {"value": [2]}, {"value": None})
     answer = await api.client.get(f"{LOG}/records?offset=1&timeout=0&max_bytes=1000")
+    beside = {"timestamp": answer.json()[0]["timestamp"], "headers": []}
     assert answer.headers["content-type"] == BINARY_V2.decode()
     assert answer.json() == [
-        {"topic": "events", "key": None, "value": "WzJd", "partition": 0, "offset": 1},
-        {"topic": "events", "key": None, "value": None, "partition": 0, "offset": 2},
+        {"topic": "events", "key": None, "value": "WzJd", "partition": 0, "offset": 1, **beside},
+        {"topic": "events", "key": None, "value": None, "partition": 0, "offset": 2, **beside},
     ]
     wanted = {"accept": JSON_V2.decode()}
     answer = await api.client.get(f"{LOG}/records?offset=0", headers=wanted)
@@ -344,21 +345,47 @@ async def test_records_are_read_as_redpanda_shows_them(api: Api) -> None:
     ]
 
 
-async def test_records_that_are_no_json_are_not_shown_as_json(api: Api) -> None:
-    """406 with Confluent's code for formats that do not match, naming the offset; empty is null."""
-    batch = build_batch([(1, None, b"", ()), (2, None, b"\xff", ()), (3, None, b'"\xff"', ())])
+async def test_what_is_not_json_is_shown_as_text(api: Api) -> None:
+    """A string that says what it is, for each key and value by itself; an empty one is null.
+
+    The command line's and the clients' keys are plain text, and one of them must not cost a page.
+    """
+    kinds = [b"", b"\xff", b'"\xff"', b"UA", "Zürich \u2028".encode(), b"1 2", b"[" * 2000, b"7"]
+    batch = build_batch([(n, kind, kind, ()) for n, kind in enumerate(kinds)])
     await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
-    wanted = {"accept": JSON_V2.decode()}
-    for offset in (1, 2):
-        answer = await api.client.get(f"{LOG}/records?offset={offset}", headers=wanted)
-        assert refusal(answer) == (406, 40601)
-        assert f"offset {offset}" in answer.json()["message"]
+    answer = await api.client.get(f"{LOG}/records?offset=0", headers={"accept": JSON_V2.decode()})
+    keys = [(one["key"], one.get("key_encoding")) for one in answer.json()]
+    assert keys == [
+        (None, None),
+        ("/w==", "base64"),
+        ("Iv8i", "base64"),
+        ("UA", "utf8"),
+        ("Zürich \u2028", "utf8"),
+        ("1 2", "utf8"),
+        ("[" * 2000, "utf8"),
+        (7, None),
+    ]
+    assert [(one["value"], one.get("value_encoding")) for one in answer.json()] == keys
     answer = await api.client.get(f"{LOG}/records?offset=0")
-    assert [one["value"] for one in answer.json()] == ["", "/w==", "Iv8i"]
-    await produce(api, {"value": 1})
-    await api.client.post(BATCHES, content=bytes(build_batch([(1, b"", b"", ())])), headers=RAW)
-    answer = await api.client.get(f"{LOG}/records?offset=3", headers=wanted)
-    assert [one["value"] for one in answer.json()] == [1, None]
+    assert [base64.b64decode(one["value"]) for one in answer.json()] == kinds
+
+
+async def test_headers_and_timestamps_are_read_as_strimzi_shows_them(api: Api) -> None:
+    """In both embedded formats; a header without a value is null."""
+    headers = [("trace", b"\xff"), ("größe", b"1"), ("empty", b""), ("none", None)]
+    await api.client.post(
+        BATCHES, content=bytes(build_batch([(1234, b"k", b"1", headers)])), headers=RAW
+    )
+    for accepted in (JSON_V2, BINARY_V2):
+        wanted = {"accept": accepted.decode()}
+        [one] = (await api.client.get(f"{LOG}/records?offset=0", headers=wanted)).json()
+        assert one["timestamp"] == 1234
+        assert one["headers"] == [
+            {"key": "trace", "value": "/w=="},
+            {"key": "größe", "value": "MQ=="},
+            {"key": "empty", "value": ""},
+            {"key": "none", "value": None},
+        ]
 
 
 async def test_a_read_outside_the_log_is_redpandas_bad_request(api: Api) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from app.api.rest_v2.media import V2
 from app.codecs.receipts import to_json
 from app.http.answers import Answer
-from app.http.problems import NotAcceptable, ServiceError, kind_of, problem_answer, problem_members
+from app.http.problems import ServiceError, kind_of, problem_answer, problem_members
 from engine.errors import (
     EngineError,
     InvalidRecord,
@@ -60,10 +60,6 @@ _TEXTS_BY_STATUS: Final[Mapping[int, str]] = {
 MAX_FAULTS_TOLD: Final = 3
 
 
-class FormatMismatch(NotAcceptable):
-    """Records that are not JSON were requested as JSON."""
-
-
 def is_for_proxies(path: str) -> bool:
     """Whether a path is one of the proxies', whatever becomes of the request."""
     return path.startswith(PATHS) and any(
@@ -86,8 +82,6 @@ def error_answer(error: Exception, *, path: str, trace: bytes | None = None) -> 
 
 def error_code(error: Exception) -> int:
     """Return the number of an error; an unexpected one is 500."""
-    if isinstance(error, FormatMismatch):
-        return 40601
     known = _facts(error).get("proxy_code") or _CODES.get(type(error))
     status = kind_of(error).status
     return known if isinstance(known, int) else _CODES_BY_STATUS.get(status, status)

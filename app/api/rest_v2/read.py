@@ -54,8 +54,6 @@ async def _show(
     exchange: Exchange, partition: Partition, fetched: Fetched, start: int, embedded: Embedded
 ) -> Shown:
     settings = exchange.service.settings
-    names = (partition.topic.encode(), partition.number)
-    template = b'{"topic":"%b","key":%%b,"value":%%b,"partition":%d,"offset":%%d}'
 
     def show(budget: DecodeBudget | None) -> Shown:
         view = View(
@@ -68,7 +66,7 @@ async def _show(
             nonblocking=budget is None,
         )
         with exchange.service.render_memory.hold((fetched.data,), is_inline=view.nonblocking):
-            return show_records(fetched.data, view, template % names, embedded)
+            return show_records(fetched.data, view, partition.topic, partition.number, embedded)
 
     if len(fetched.data) <= settings.inline_read_bytes:
         with suppress(WouldBlock):

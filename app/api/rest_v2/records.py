@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from app.api.rest_v2.errors import MAX_FAULTS_TOLD, FormatMismatch
-from app.api.rest_v2.media import BINARY_V2, Embedded
+from app.api.rest_v2.errors import MAX_FAULTS_TOLD
+from app.api.rest_v2.media import Embedded
 from app.client.partitioner import partition_of
 from app.codecs.json_parts import ensure_record_count
 from app.codecs.records_in import HeaderIn, RecordIn, new_records
@@ -159,8 +159,26 @@ def _native(record: _Record, embedded: Embedded) -> RecordIn:
     return RecordIn(record.value, key, record.timestamp, headers, embedded.value, embedded.value)
 
 
-OFFSET_BYTES: Final = 20
-"""More than the digits of an offset."""
+class _HeaderOut(msgspec.Struct, gc=False):
+    key: str
+    value: str | None
+
+
+class _RecordOut(msgspec.Struct, gc=False, omit_defaults=True):
+    """The members of a record, in the order in which they are written."""
+
+    topic: str
+    key: Raw
+    value: Raw
+    partition: int
+    offset: int
+    timestamp: int
+    headers: list[_HeaderOut]
+    key_encoding: str | None = None
+    value_encoding: str | None = None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 class Shown(NamedTuple):
@@ -171,56 +189,65 @@ class Shown(NamedTuple):
     next_offset: int | None
 
 
-def show_records(data: Buffer, view: View, template: bytes, embedded: Embedded) -> Shown:
+def show_records(data: Buffer, view: View, topic: str, partition: int, embedded: Embedded) -> Shown:
     """Return the records of whole batches that the view wants.
 
-    `template` takes key, value and offset. Raises FormatMismatch for a record that is not JSON
-    if JSON is wanted, as `StoredRecords`, and RecordTooLarge.
+    If JSON is wanted, a key or value that is not JSON is a string, and `key_encoding` or
+    `value_encoding` of its record says which. Raises as `StoredRecords`, and RecordTooLarge.
     """
-    show = _SHOWN[embedded]
     stored = StoredRecords(data, view)
     shown: list[bytes] = []
     size_bytes = len(b"[]")
     for _, records in stored:
         for index, record in enumerate(records):
-            more = len(template) + OFFSET_BYTES
-            more += _bytes_of(record.key, embedded) + _bytes_of(record.value, embedded)
-            if not stored.has_room(record, more, size_bytes, len(records) - index):
+            least_bytes = len(record.key or b"") + len(record.value or b"")
+            # Twice: a record that is too large whatever it contains is not rendered to be measured.
+            if not stored.has_room(record, least_bytes, size_bytes, len(records) - index):
                 break
-            offset = record.offset
-            line = template % (show(record.key, offset), show(record.value, offset), offset)
+            key, key_encoding = _shown(record.key, embedded)
+            value, value_encoding = _shown(record.value, embedded)
+            line = _ENCODER.encode(
+                _RecordOut(
+                    topic,
+                    key,
+                    value,
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    [_HeaderOut(name, _base64(content)) for name, content in record.headers],
+                    key_encoding,
+                    value_encoding,
+                )
+            )
+            if not stored.has_room(record, len(line) + 1, size_bytes, len(records) - index):
+                break
             shown.append(line)
             size_bytes += len(line) + 1
     return Shown(shown, size_bytes, stored.stopped_at)
 
 
-def _bytes_of(content: bytes | None, embedded: Embedded) -> int:
-    """Return how many bytes a field takes at most."""
+def _shown(content: bytes | None, embedded: Embedded) -> tuple[Raw, str | None]:
+    """Return a key or value as JSON, and its encoding if it is not the one that was asked for."""
     if content is None:
-        return len(b"null")
-    if embedded is Embedded.JSON:
-        return max(len(content), len(b"null"))
-    return (len(content) + 2) // 3 * 4 + 2
-
-
-def _as_base64(content: bytes | None, _offset: int) -> bytes:
-    return b"null" if content is None else b'"' + b2a_base64(content, newline=False) + b'"'
-
-
-def _as_json(content: bytes | None, offset: int) -> bytes:
+        return _NULL, None
+    if embedded is Embedded.BINARY:
+        return _text(_base64(content)), None
     if not content:
-        return b"null"
+        return _NULL, None
+    try:
+        text = content.decode()  # strings of JSON are passed on unread
+    except UnicodeDecodeError:
+        return _text(_base64(content)), "base64"
     try:
         _VALUE.decode(content)
-        content.decode()  # strings are passed on unread
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise FormatMismatch(
-            f"the record at offset {offset} is not JSON; read it as {BINARY_V2.decode()}"
-        ) from None
-    return content
+    except (msgspec.DecodeError, RecursionError):
+        return _text(text), "utf8"
+    return Raw(content), None
 
 
-_SHOWN: Final[dict[Embedded, Callable[[bytes | None, int], bytes]]] = {
-    Embedded.BINARY: _as_base64,
-    Embedded.JSON: _as_json,
-}
+def _text(text: str | None) -> Raw:
+    return Raw(_ENCODER.encode(text))
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else b2a_base64(content, newline=False).decode()
