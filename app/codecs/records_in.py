@@ -23,6 +23,7 @@ from app.codecs.json_parts import (
     count_of_lines,
     decoded_lines,
     ensure_count,
+    ensure_json,
     ensure_record_count,
     json_lines,
     record_elements,
@@ -368,6 +369,7 @@ def _refuse_body(body: Body, rules: _Rules, *, is_ndjson: bool, max_records: int
             if len(faults) == MAX_ERRORS_LISTED:
                 break
     except msgspec.ValidationError as error:  # of the members around the records
+        ensure_json(body)  # of JSON lines the first would be refused as if it were the body
         entry = _misformed(error).at(None)
         what = 'the body is JSON, but not a body of an append; send {"records": [{"value": …}]}'
         raise InvalidRecord(what, [entry]) from None

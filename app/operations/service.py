@@ -35,6 +35,7 @@ from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import PosixFileSystem
+from engine.fs.names import is_valid_topic_name
 from engine.fs.port import FileSystem
 from engine.manager.topics import Topic
 
@@ -189,6 +190,12 @@ class Service:
         try:
             topic = self.topics.topic(name)
         except TopicNotFound as error:
+            if not is_valid_topic_name(name):
+                raise TopicNotFound(
+                    f"no topic can have the name {name!r}: names are 1 to 249 of the characters "
+                    "a-z, A-Z, 0-9, '.', '_' and '-'",
+                    topic=name,
+                ) from None
             advice = f"create it: PUT /v1/topics/{name}, Content-Type: application/json, body {{}}"
             raise TopicNotFound(f"{error}; {advice}", topic=name) from None
         if topic.is_internal:

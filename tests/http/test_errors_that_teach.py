@@ -61,3 +61,55 @@ async def test_a_problem_ends_with_a_newline(api: Api, path: str) -> None:
     answer = await api.client.get(path)
     assert answer.status_code >= 400
     assert answer.content.endswith(b"}\n")
+
+
+@pytest.mark.parametrize("name", ["a b", "größe", "a%2Fb", "a" * 250, "a:b"])
+async def test_an_impossible_name_is_not_advised_to_be_created(api: Api, name: str) -> None:
+    """Its creation would be refused as well."""
+    answer = await api.client.get(f"/v1/topics/{name}")
+    assert answer.status_code == 404
+    assert "create it" not in answer.json()["detail"]
+    assert "no topic can have the name" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b" \n", "the body is empty: send JSON"),
+        (
+            b'{"value":1}\n{"value":2}\n',
+            "application/x-ndjson, which curl sends with --data-binary",
+        ),
+        (b'{"value":1}{"value":2}', "application/x-ndjson, which curl sends with --data-binary"),
+        (b'[{"value":1}] [2]', "the body is more than one JSON value"),
+        (b'{"records":[{"value":1}', "it ends before its JSON does, after 23 bytes"),
+        (b"\x1f\x8b\x08\x00", "send Content-Encoding: gzip"),
+        (b"\x28\xb5\x2f\xfd\x00", "send Content-Encoding: zstd"),
+        ('{"records":[]}'.encode("utf-16"), "it is UTF-16"),
+        (
+            b"value=1",
+            "the body is not JSON in UTF-8: JSON is malformed: invalid character (byte 0)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", [RECORDS, "/v1/topics/events/ingest"])
+async def test_a_body_that_is_no_json_is_told_why(
+    api: Api, path: str, body: bytes, told: str
+) -> None:
+    """In words of who sent it, not of the parser; by the operation that reads JSON, and ingest."""
+    answer = await api.client.post(path, content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert told in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [(b"", "the body is empty"), (b'{"partitions":', "it ends before its JSON does")],
+)
+async def test_the_body_of_an_administrative_operation_is_told_the_same(
+    api: Api, body: bytes, told: str
+) -> None:
+    """They are parsed by another library."""
+    answer = await api.client.put("/v1/topics/new", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert told in answer.json()["detail"]
