@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from app.http.answers import Body
-from app.http.body_faults import malformed_json
+from app.http.body_faults import HALF_A_PAIR, malformed_json
 from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
 from engine.types import Buffer
@@ -109,6 +109,37 @@ def without_bom(body: Body) -> Body:
     return body[len(_BOM) :] if body.startswith(_BOM) else body  # noqa: FURB188  # which would copy
 
 
+def whole_escapes(body: Body) -> Body:
+    """Return JSON with U+FFFD for each escape that is half of a surrogate pair.
+
+    RFC 8259 allows such text and JavaScript writes it; msgspec refuses it. Every byte stays at its
+    position. The body itself is returned if it has none.
+    """
+    if b"\\u" not in body:
+        return body
+    content = bytes(body)
+    whole = bytearray(content)
+    for half in HALF_A_PAIR.finditer(content.replace(rb"\\", b"  ")):
+        whole[half.start() : half.end()] = rb"\ufffd"
+    return body if whole == content else whole
+
+
+def ensure_json_text(body: Body) -> Body:
+    """Raise MalformedRequest unless the body is JSON that can be stored as it is.
+
+    Return it with `whole_escapes`, for those who decode it.
+    """
+    try:
+        ensure_json(body)
+    except MalformedRequest:
+        whole = whole_escapes(body)
+        if whole is body:
+            raise
+        ensure_json(whole)
+        return whole
+    return body
+
+
 def ensure_json(body: Body) -> None:
     """Raise MalformedRequest unless the body is one JSON value in UTF-8."""
     try:
@@ -126,11 +157,11 @@ def elements_of(body: Body, *, max_records: int) -> Sequence[Buffer]:
     Raises MalformedRequest if the body is not JSON, InvalidRecord if it is not an array, TooLarge
     if it has too many elements.
     """
-    ensure_json(body)
+    whole = ensure_json_text(body)
     try:
-        if body.count(b",") < max_records:
+        if whole is body and body.count(b",") < max_records:
             return _ELEMENTS.decode(body)
-        return _counted(body, max_records)
+        return _counted(whole, max_records, body)
     except msgspec.ValidationError:
         raise InvalidRecord(
             "split=array takes a JSON array, and the body is another value"
@@ -168,8 +199,11 @@ def text_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _counted(body: Body, max_records: int) -> Sequence[Buffer]:
-    """Find the elements one by one: the commas of a valid body may be of few large elements."""
+def _counted(body: Body, max_records: int, sent: Body) -> Sequence[Buffer]:
+    """Find the elements one by one: the commas of a valid body may be of few large elements.
+
+    They are found in `body` and cut from `sent`, whose bytes have the same positions.
+    """
     _ARRAY.decode(body)
     view = memoryview(body)
     elements: list[Buffer] = []
@@ -178,7 +212,7 @@ def _counted(body: Body, max_records: int) -> Sequence[Buffer]:
         ensure_count(len(elements) + 1, max_records=max_records)
         start = end + 1
         end = start + _end_of_first(view[start:])
-        elements.append(bytes(view[start:end]).strip(_BLANKS))
+        elements.append(bytes(sent[start:end]).strip(_BLANKS))
     return elements
 
 
@@ -225,6 +259,11 @@ def _line(line: Body, number: int) -> Buffer:
     try:
         return _ONE.decode(line)
     except msgspec.DecodeError as error:
+        whole = whole_escapes(line)
+        if whole is not line:
+            with suppress(msgspec.DecodeError):
+                _ONE.decode(whole)
+                return bytes(line).strip(_BLANKS)
         raise MalformedRequest(
             f"line {number}: {malformed_json(line, error)}", line=number
         ) from None

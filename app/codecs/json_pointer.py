@@ -14,6 +14,7 @@ import msgspec
 from jsonpointer import JsonPointer, JsonPointerException
 from msgspec import Raw, Struct, defstruct
 
+from app.codecs.json_parts import whole_escapes
 from engine.errors import InvalidRequestValue
 from engine.types import Buffer
 
@@ -61,7 +62,18 @@ class Pointer:
         self._steps = [_decoders_of(part) for part in parts]
 
     def find(self, body: Buffer) -> bytes | None:
-        """Return the bytes of the value; None if there is none, or the body is not JSON."""
+        """Return the bytes of the value; None if there is none, or the body is not JSON.
+
+        Of a body with half of a surrogate pair, as `whole_escapes` shows it.
+        """
+        found = self._find(body)
+        if found is None:
+            content = bytes(body)
+            whole = whole_escapes(content)
+            found = self._find(whole) if whole is not content else None
+        return found
+
+    def _find(self, body: Buffer) -> bytes | None:
         found: Buffer = body
         for decoders in self._steps:
             step = _step(decoders, found)

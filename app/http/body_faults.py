@@ -9,7 +9,7 @@ from app.http.problems import MalformedRequest
 from engine.errors import TooLarge
 from engine.types import Buffer
 
-_HALF_A_PAIR: Final = re.compile(
+HALF_A_PAIR: Final = re.compile(
     rb"\\u[dD](?:[89abAB][\dA-Fa-f]{2}(?!\\u[dD][c-fC-F])"
     rb"|[c-fC-F](?<!\\u[dD][89abAB]..\\u[dD].)[\dA-Fa-f]{2})",
     re.DOTALL,
@@ -54,7 +54,7 @@ def malformed_json(body: Buffer, reason: object) -> MalformedRequest:
             return MalformedRequest(f"the body is not JSON in UTF-8: {cause}")
     if not content.strip():
         return MalformedRequest("the body is empty: send JSON")
-    half = _HALF_A_PAIR.search(content.replace(rb"\\", b"  "))
+    half = HALF_A_PAIR.search(content.replace(rb"\\", b"  "))
     if half is not None:
         escape, byte = half[0].decode(), half.start()
         reason = f"{escape} is half of a surrogate pair without the other half (byte {byte})"

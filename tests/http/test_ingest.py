@@ -102,7 +102,10 @@ async def test_a_body_is_split_into_records_with_their_bytes(
         ("", {}, b"", 422, "the body is empty"),
         ("", JSON, b"{", 400, "not JSON"),
         ("", JSON, b'"\xff"', 400, "not JSON in UTF-8"),
-        ("", JSON, b'"\\ud800"', 400, "surrogate"),
+        ("", JSON, b'{"a":1}\n{"a":2}\n', 400, "2 lines of JSON"),
+        ("", JSON, b'{"a":1}\n{"a":"\\udc00"}', 400, "add ?split=lines to the sender's URL"),
+        ("", JSON, b"1\n2", 400, "set split to lines in the topic's ingest profile"),
+        ("", JSON, b'{"a":1}{"a":2}', 400, "more than one JSON value"),
         ("", JSON, b"[" * 100_000, 400, "nested too deeply"),
         ("?split=array", JSON, b'{"a":1}', 422, "split=array takes a JSON array"),
         ("?split=array", JSON, b"[]", 422, "contains no record"),
@@ -127,6 +130,44 @@ async def test_what_is_refused_writes_nothing(
     assert answer.headers["content-type"] == "application/problem+json"
     assert detail in answer.json()["detail"]
     assert await stored(api) == []
+
+
+HALVES = [
+    b'"\\ud800"',
+    b'{"a":"\\uDfFf \\\\ud800"}',
+    b'{"\\ud83d":"\\ud83d\\ude00"}',
+    b'["\\udc00\\ud800", 1]',
+]
+"""What `JSON.stringify` of half an emoji is, and what else is not the text of a string."""
+
+
+@pytest.mark.parametrize("half", HALVES)
+async def test_half_of_a_surrogate_pair_is_stored_as_sent(api: Api, half: bytes) -> None:
+    """Alone, as a line and as an element; the other lines and elements with it."""
+    for query, media_type, body, values in (
+        ("", "application/json", half, [half]),
+        ("", "application/x-ndjson", b"1\n %b \n2" % half, [b"1", half, b"2"]),
+        ("?split=array", "application/json", b'["a", %b\n,2]' % half, [b'"a"', half, b"2"]),
+    ):
+        await api.client.delete("/v1/topics/events")
+        await api.create()
+        headers = {"content-type": media_type}
+        answer = await api.client.post(INGEST + query, content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert [value for _, value, _ in await stored(api)] == [one.decode() for one in values]
+
+
+async def test_half_of_a_surrogate_pair_hides_no_key_and_no_event(api: Api) -> None:
+    """What the profile names is found beside it, and an event is still one."""
+    await api.client.put("/v1/topics/events/ingest-profile", json={"key": {"pointer": "/k"}})
+    await api.client.post(INGEST, content=b'{"x":"\\ud800","k":"a"}', headers=JSON)
+    event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"\\ud800"}'
+    kind = {"content-type": "application/cloudevents+json"}
+    answer = await api.client.post(INGEST, content=event, headers=kind)
+    assert answer.status_code == 200, answer.text
+    (key, *_), (_, value, headers) = await stored(api)
+    assert (key, value) == ("a", event.decode())
+    assert ("ce_id", "1") in headers
 
 
 async def test_a_compressed_body_is_stored_decoded(api: Api) -> None:

@@ -11,19 +11,19 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 from app.codecs.json_parts import (
     elements_of,
-    ensure_json,
+    ensure_json_text,
     json_lines,
     text_lines,
     without_bom,
 )
 from app.codecs.json_pointer import Pointer, pointer_of
 from app.http.answers import JSON, NDJSON, Body
-from app.http.problems import MAX_ERRORS_LISTED
+from app.http.problems import MAX_ERRORS_LISTED, MalformedRequest
 from app.operations.ingest import cloudevents
 from app.operations.ingest.batches import RECORD_BYTES, header_bytes
 from app.operations.ingest.profile import IngestProfile
 from app.operations.request_content import sent_type
-from engine.errors import InvalidRecord
+from engine.errors import InvalidRecord, TooLarge
 from engine.records.builder import HeaderList, NewRecord, RecordColumns
 from engine.types import Buffer
 from schemas.ingest import Split
@@ -150,10 +150,30 @@ def _whole(body: Body, _max_records: int) -> Sequence[Buffer]:
     return (_some(body),)
 
 
-def _one_json(body: Body, _max_records: int) -> Sequence[Buffer]:
+def _one_json(body: Body, max_records: int) -> Sequence[Buffer]:
     body = without_bom(_some(body))
-    ensure_json(body)
+    try:
+        ensure_json_text(body)
+    except MalformedRequest:
+        _ensure_no_lines(body, max_records)
+        raise
     return (body,)
+
+
+def _ensure_no_lines(body: Body, max_records: int) -> None:
+    """Raise MalformedRequest if a body is lines of JSON, which programs send as JSON.
+
+    A body of one line is one value either way, so the second line is what this answers.
+    """
+    try:
+        count = len(json_lines(body, max_records=max_records))
+    except (MalformedRequest, TooLarge):
+        return
+    raise MalformedRequest(
+        f"the body is {count} lines of JSON, and its Content-Type says that it is one value: add "
+        "?split=lines to the sender's URL, set split to lines in the topic's ingest profile, or "
+        "send Content-Type: application/x-ndjson"
+    )
 
 
 def _event_data(body: Body, _max_records: int) -> Sequence[Buffer | None]:

@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Raw
 
+from app.codecs.json_parts import whole_escapes
 from app.http.problems import MAX_ERRORS_LISTED, MalformedRequest
 from engine.errors import InvalidRecord
 from engine.records.builder import HeaderList, NewRecord
@@ -100,7 +101,7 @@ def records_of(
     records: list[NewRecord] = []
     faults: list[dict[str, object]] = []
     for index, event in enumerate(events):
-        attributes, reasons = _attributes_of(event)
+        attributes, reasons = _attributes_of(whole_escapes(bytes(event)))
         key = key_of(event)
         if key is None:
             key = attributes.get(KEY)
