@@ -143,6 +143,9 @@ def _python_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type for
             fields: dict[str, Any] = {}
             for each in data_type.fields:
                 found = _python_type_of(each.dataType)
+                # msgspec compares the names of a TypedDict with the UTF-8 that CPython keeps inside
+                # a string that was encoded once, and passes over a name that has none.
+                msgspec.json.encode(each.name)
                 fields[each.name] = found | None if each.nullable else Required[found]
             make: Any = TypedDict  # its names are known at run time only
             return make("Row", fields, total=False)

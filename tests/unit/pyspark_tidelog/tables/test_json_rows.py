@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.lake.ddl import parse_schema
@@ -40,6 +45,36 @@ def test_a_value_that_fits_becomes_a_row(value: bytes | None, expected: dict[str
     fitted = pickle.loads(pickle.dumps(ROWS)).fit([value])
     assert fitted.reasons == [None]
     assert fitted.rows.to_pylist() == [NULLS | expected]
+
+
+def dumps_as_utf8(document: object) -> str:
+    return json.dumps(document, ensure_ascii=False)
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    st.lists(names, min_size=1, max_size=8, unique=True),
+    st.sampled_from([json.dumps, dumps_as_utf8]),
+)
+@example(["é", "größe", "日本", "🌊", 'a"b', "a.b", "a/b", "", " ", "\\", "Id", "id"], json.dumps)
+@example([f"field_{number}_ø" for number in range(1000)], dumps_as_utf8)
+def test_a_field_is_found_whatever_its_name(
+    chosen: list[str], dumps: Callable[[object], str]
+) -> None:
+    """At the top, in a struct and as the key of a map; as UTF-8 and as escapes.
+
+    What is missing is null without a word, so a name that is passed over loses data in silence.
+    """
+    fields = StructType([StructField(name, LongType()) for name in chosen])
+    schema = StructType([*fields.fields, StructField("nested", fields)])
+    document: dict[str, object] = {name: number for number, name in enumerate(chosen)}
+    document["nested"] = dict(document)
+    value = dumps(document).encode()
+    fitted = pickle.loads(pickle.dumps(JsonRows(schema))).fit([value])
+    assert fitted.reasons == [None]
+    assert fitted.rows.to_pylist() == [document]
 
 
 @pytest.mark.parametrize(
