@@ -115,8 +115,9 @@ class Settings(KafkaSettings):
     max_tail_ms: Positive = 3_600_000
     """Longest tail. Its client reconnects, as EventSource does: credentials are checked again."""
 
-    max_tail_event_bytes: Positive = MIB
-    """Largest event of a tail, unless its first record is larger."""
+    max_tail_event_bytes: Positive = 48 * 1024
+    """Largest event of a tail, unless its first record is larger. Go's `bufio.Scanner` and others
+    read no line of 64 KiB."""
 
     max_fetch_partitions: Positive = 1_000
     """Partitions of one fetchMany; each costs a look at its log per wake-up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.codecs.receipts import shown_marks, to_json
 from app.store.port import Partition
@@ -49,8 +49,7 @@ def records_event(page: Buffer, next_offset: int) -> bytes:
 
     Line breaks inside stored JSON become spaces: in an event a line break ends a line.
     """
-    line = bytes(page).replace(b"\n", b" ").replace(b"\r", b" ")
-    return _event(b"records", b"%d" % next_offset, line)
+    return _event(b"records", b"%d" % next_offset, bytes(page))
 
 
 def with_id(event: bytes, next_offset: int, event_id: bytes) -> bytes:
@@ -119,7 +118,23 @@ def retry_line(retry_ms: int) -> bytes:
     return b"retry: %d\n" % retry_ms
 
 
+EVENT_FRAME_BYTES: Final = 128
+"""At least what an event has besides its data."""
+
+_LINE_ENDS: Final = (
+    (b"\n", b" "),
+    (b"\r", b" "),
+    (b"\xc2\x85", rb"\u0085"),
+    (b"\xe2\x80\xa8", rb"\u2028"),
+    (b"\xe2\x80\xa9", rb"\u2029"),
+)
+"""What ends a line, in an event or for a lenient reader such as Python's `splitlines`. In JSON the
+first two stand between tokens, the others within strings."""
+
+
 def _event(name: bytes, event_id: bytes, data: bytes) -> bytes:
+    for end, instead in _LINE_ENDS:
+        data = data.replace(end, instead)
     return b"%bdata: %b\n\n" % (_event_head(name, event_id), data)
 
 

@@ -51,7 +51,7 @@ async def test_the_head_is_that_of_a_stream(api: Api) -> None:
     await api.append(0, 1)
     async with tailing(api, "offset=1") as tail:
         head = tail.answered
-        assert head["content-type"] == "text/event-stream"
+        assert head["content-type"] == "text/event-stream; charset=utf-8"
         assert (head["cache-control"], head["x-accel-buffering"]) == ("no-store", "no")
         assert (head["log-end-offset"], head["log-next-offset"]) == ("2", "1")
         assert f"{TAIL}?offset=1&log_id={api.log().reader.log_id}" in head["link"]
@@ -285,7 +285,7 @@ async def test_a_head_alone_ends(api: Api) -> None:
     async with listening(fast(api.service), TAIL, method="HEAD") as tail:
         await tail.to_end()
         assert (tail.status, bytes(tail.body)) == (200, b"")
-        assert tail.answered["content-type"] == "text/event-stream"
+        assert tail.answered["content-type"] == "text/event-stream; charset=utf-8"
     assert api.service.admission.tails == 0
 
 
@@ -338,3 +338,28 @@ async def test_both_ways_in_return_the_same(
                 body = re.sub(rb'"trace_id":"[0-9a-f]+"', b"", await tail.whole())
                 made.append((tail.status, tail.answered, body))
     assert made[0] == made[1]
+
+
+async def test_no_reader_of_lines_sees_more_lines_than_there_are(api: Api) -> None:
+    """Python's and other lenient readers end a line at what JSON leaves as it is in a text."""
+    text = "a\u2028b\u2029c\u0085d\x1ce\x0bf"
+    await api.append(text, {text: text})
+    async with tailing(api, "offset=0") as tail:
+        _, records = await tail.read(2)
+        assert records.values == [text, {text: text}]
+        received = bytes(tail.body).decode()
+    assert received.splitlines() == received.replace("\r\n", "\n").split("\n")[:-1]
+
+
+async def test_an_event_is_a_line_that_go_reads(api: Api) -> None:
+    """`bufio.Scanner` gives up at 64 KiB, and with it the whole tail, without an error."""
+    values = [{"number": number, "text": "\u2028\u0085" * (number % 20)} for number in range(3000)]
+    await api.append(*values)
+    async with tailing(api, "offset=0") as tail:
+        seen: list[object] = []
+        while len(seen) < len(values):
+            event = await tail.next()
+            if event.name == "records":
+                seen += event.values
+        assert max(map(len, bytes(tail.body).split(b"\n"))) < 48 * 1024
+    assert seen == values

@@ -53,7 +53,7 @@ async def test_it_tells_what_is_there_and_every_commit_of_each_partition(api: Ap
     await put(api, 0, "a", "b")
     await put(api, 2, "c")
     async with tailing(api) as tail:
-        assert tail.answered["content-type"] == "text/event-stream"
+        assert tail.answered["content-type"] == "text/event-stream; charset=utf-8"
         begin, *old = await tail.read(3)
         assert (begin.name, begin.id) == ("offsets", "0:0,1:0,2:0")
         offsets = TypeAdapter(TopicTailOffsets).validate_python(begin.data)

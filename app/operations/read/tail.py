@@ -32,7 +32,7 @@ from engine.errors import EngineError
 
 EVENT_STREAM: Final = b"text/event-stream"
 STREAM_HEADERS: Final = (
-    (b"content-type", EVENT_STREAM),
+    (b"content-type", EVENT_STREAM + b"; charset=utf-8"),  # some decode it as Latin-1 otherwise
     NO_STORE,
     (b"x-accel-buffering", b"no"),  # nginx would buffer events
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from app.codecs.calls import OffsetSpec, ReadCall
-from app.codecs.events import Page, chunk_of, records_event
+from app.codecs.events import EVENT_FRAME_BYTES, Page, chunk_of, records_event
 from app.codecs.receipts import page_body, page_frame_bytes
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
@@ -92,7 +93,7 @@ def _rendered(
         max_records=settings.default_fetch_records,
         max_answer_bytes=settings.max_tail_event_bytes,
         max_record_bytes=settings.max_answer_bytes,
-        frame_bytes=page_frame_bytes(partition),
+        frame_bytes=page_frame_bytes(partition) + EVENT_FRAME_BYTES,
         limit_bytes=settings.max_decompressed_batch_bytes,
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
@@ -100,15 +101,22 @@ def _rendered(
         nonblocking=budget is None,
         texts=service.texts_of(partition),
     )
-    rendered = render_records(fetched.data, view)
-    stopped_at = rendered.next_offset
-    next_offset = fetched.next_offset if stopped_at is None else stopped_at
-    event = b""
-    if rendered.count:
-        body = page_body(
-            partition, fetched, rendered.text, next_offset, as_text=call.offsets_as_text
-        )
-        event = records_event(body, next_offset)
+    limit_bytes = view.max_answer_bytes
+    while True:
+        rendered = render_records(fetched.data, view)
+        stopped_at = rendered.next_offset
+        next_offset = fetched.next_offset if stopped_at is None else stopped_at
+        event = b""
+        if rendered.count:
+            body = page_body(
+                partition, fetched, rendered.text, next_offset, as_text=call.offsets_as_text
+            )
+            event = records_event(body, next_offset)
+        if len(event) <= limit_bytes or rendered.count <= 1:
+            break
+        # What is escaped for readers of lines makes text larger: show less of it.
+        shown_bytes = view.max_answer_bytes * limit_bytes // len(event) - 1
+        view = replace(view, max_answer_bytes=max(1, shown_bytes))
     chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)
     size_bytes = len(fetched.data)
