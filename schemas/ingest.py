@@ -60,7 +60,24 @@ WindowMs = Annotated[int, Field(ge=1000, le=366 * 24 * 60 * 60 * 1000), INT64, D
 WindowDeliveries = Annotated[int, Field(ge=1, le=1_000_000), INT32, DECIMAL]
 SecretsCount = Annotated[int, Field(ge=1, le=MAX_SECRETS), INT32, DECIMAL]
 
-_NEVER_STORED: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+NEVER_STORED: Final = frozenset(
+    {
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "set-cookie",
+        "x-amz-security-token",
+        "x-api-key",
+        "x-auth-token",
+        "x-csrf-token",
+        "x-forwarded-client-cert",
+        "x-gitlab-token",
+        "x-goog-iap-jwt-assertion",
+    }
+)
+"""Request headers with credentials: none becomes a header, key or delivery id of a record, which a
+reader of the topic would see."""
+
 _RESERVED_PREFIX: Final = "tidelog-"
 _HMAC_PREFIX: Final = "whsec_"
 _PUBLIC_KEY_PREFIX: Final = "whpk_"
@@ -81,6 +98,8 @@ class PutIngestSource(Model):
     def _one_of_both(self) -> Self:
         if (self.pointer is None) == (self.header is None):
             raise _fault("send either pointer or header, and only one of them")
+        if self.header is not None:
+            _ensure_may_be_stored(self.header)
         return self
 
 
@@ -159,8 +178,7 @@ class PutIngestProfile(Model):
     @model_validator(mode="after")
     def _headers_may_be_stored(self) -> Self:
         for name in self.headers:
-            if name.lower() in _NEVER_STORED:
-                raise _fault(f"headers: {name} has credentials and is never stored")
+            _ensure_may_be_stored(name)
             if name.lower().startswith(_RESERVED_PREFIX):
                 raise _fault(f"headers: names that begin with {_RESERVED_PREFIX} are reserved")
         return self
@@ -259,6 +277,11 @@ def standard_webhooks_key(secret: str, number: int = 0) -> tuple[bool, bytes]:
     if len(key) < _MIN_HMAC_KEY_BYTES:
         raise _fault(f"{name} is a key of {len(key)} bytes; Standard Webhooks uses 24 to 64")
     return is_public_key, key
+
+
+def _ensure_may_be_stored(header: str) -> None:
+    if header.lower() in NEVER_STORED:
+        raise _fault(f"{header} has credentials and is never stored")
 
 
 def _fault(message: str) -> PydanticCustomError:

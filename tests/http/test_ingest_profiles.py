@@ -312,3 +312,42 @@ async def test_a_crash_at_any_step_of_a_change_leaves_the_profile_before_or_afte
     assert tags[-1] == after
     assert set(tags) == {before, after}
     assert tags == sorted(tags, key=[before, after].index)
+
+
+@pytest.mark.parametrize("header", ["Authorization", "x-api-key", "COOKIE", "X-GitLab-Token"])
+async def test_credentials_never_become_data(api: Api, header: str) -> None:
+    """Neither as a header of a record nor as its key nor as its delivery id: readers see those."""
+    source = {"header": header}
+    for profile in ({"key": source}, {"delivery_id": source}, {"headers": [header]}):
+        answer = await api.client.put(PROFILE, json=profile)
+        assert answer.status_code == 422
+        assert f"{header} has credentials and is never stored" in answer.text
+
+
+async def test_a_stored_profile_that_names_credentials_keeps_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier releases took them: the topic opens, and what they sent is not stored from now on."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.client.put(PROFILE, json={"headers": ["x-kind"]})
+        left = json.loads((tmp_path / INGEST_FILE).read_text())
+        profile = left["documents"]["profile:events"]["profile"]
+        profile |= {
+            "key": {"header": "Authorization"},
+            "delivery_id": {"header": "cookie"},
+            "headers": ["X-Api-Key", "x-kind"],
+        }
+    del left["checksum"]
+    (tmp_path / INGEST_FILE).write_text(json.dumps(left))
+    with caplog.at_level(logging.WARNING):
+        async with running(tmp_path) as api:
+            secret = {"authorization": "s1", "cookie": "s2", "x-api-key": "s3", "x-kind": "k"}
+            posted = await api.client.post("/v1/topics/events/ingest", content=b"x", headers=secret)
+            assert posted.status_code == 200
+            page = (await api.client.get("/v1/topics/events/partitions/0/records")).json()
+            [record] = page["records"]
+            assert record["key"] is None
+            assert [one["key"] for one in record["headers"]] == ["x-kind"]
+    warnings = [one.getMessage() for one in caplog.records]
+    assert sum("not any more" in one for one in warnings) == 2

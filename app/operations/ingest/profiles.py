@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from app.operations.ingest.profile import DEFAULT_PROFILE, IngestProfile
 from app.store.documents import Document, Documents
-from schemas.ingest import PutIngestProfile
+from schemas.ingest import NEVER_STORED, PutIngestProfile
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Profiles:
 
     def _parsed(self, name: str, document: Document) -> Stored:
         try:
-            profile = PutIngestProfile.model_validate(document["profile"])
+            profile = PutIngestProfile.model_validate(_without_credentials(name, document))
             if profile.signature is not None and profile.signature.secrets is None:
                 raise self._documents.damaged(name, "its signature has no secrets")
             return Stored(profile, str(document["revision"]), IngestProfile.of(profile))
@@ -97,3 +97,21 @@ class Profiles:
             raise self._documents.damaged(name, f"{place}: {fault['msg']}") from None
         except KeyError as error:
             raise self._documents.damaged(name, f"{error} is missing") from None
+
+
+def _without_credentials(name: str, document: Document) -> Mapping[str, Any]:
+    """Return a stored profile without the headers that are never stored.
+
+    Earlier releases let a profile name some of them. Its topic keeps the rest of the profile.
+    """
+    profile: dict[str, Any] = dict(document["profile"])
+    for member in ("key", "delivery_id"):
+        source = profile.get(member) or {}
+        if str(source.get("header")).lower() in NEVER_STORED:
+            _LOG.warning(
+                "the ingest %s takes %s from %s, not any more", name, member, source["header"]
+            )
+            del profile[member]
+    named = profile.get("headers", [])
+    profile["headers"] = [one for one in named if str(one).lower() not in NEVER_STORED]
+    return profile
