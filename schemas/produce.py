@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from schemas.base import Model, Parameters, ResponseModel
 from schemas.common import (
@@ -143,7 +143,9 @@ class TopicAppendReceipt(ResponseModel):
 
 
 class IngestParameters(Parameters):
-    """How an ingested body is cut."""
+    """How an ingested body is cut; senders may add parameters of their own."""
+
+    model_config = ConfigDict(extra="ignore")
 
     split: Split | None = None
     """`array`: one record per element of a JSON array; `lines`: one per line; `none`: NDJSON by

@@ -26,7 +26,6 @@ VALUES = {
     "token": "tli_0",
 }
 
-OF_OTLP = {"/v1/topics/{topic}/ingest/otlp/v1/{signal}"}
 """Where an error is a google.rpc.Status, whose code of a malformed request is 3."""
 
 NO_NUMBERS = {
@@ -162,14 +161,13 @@ async def test_a_number_has_one_spelling_everywhere(api: Api, text: str) -> None
 async def test_no_operation_passes_over_a_parameter_it_does_not_know(api: Api) -> None:
     """`?dry_rum` must not delete anything: 400, and nothing is done (E3)."""
     for path, operations in json.loads(document_text())["paths"].items():
-        if not path.startswith("/v1/") or "{token}" in path:
-            continue  # without a valid token no other error is returned
+        if not path.startswith("/v1/") or "/ingest/" in path or path.endswith("/ingest"):
+            continue  # senders append what they like to the URL that they were given
         for method, operation in operations.items():
             place = Place(operation, method, path, {"name": "bogus", "in": "query"})
             answer = await ask(api, place, "1")
             where = (operation["operationId"], answer.text)
-            code = 3 if path in OF_OTLP else "malformed_request"
-            assert (answer.status_code, answer.json()["code"]) == (400, code), where
+            assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), where
             assert "bogus" in answer.text, where
     assert (await api.append("after"))["base_offset"] == 0
     assert (await api.client.get("/livez?bogus=1")).status_code == 200

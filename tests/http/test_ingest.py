@@ -305,3 +305,27 @@ async def test_more_than_one_batch_of_lines_is_written_whole(api: Api, compressi
     large = await api.client.post(path, content="a\n" + token_hex(10_000), headers=headers)
     assert (large.status_code, large.json()["limit"]) == (413, "max.message.bytes")
     assert api.log("small").watermarks.log_end_offset == 2_000
+
+
+@pytest.mark.parametrize(
+    "query", ["user_id=ada&user_key=ada", "x=1&x=2", "utm%5Fsource=a", "flag", "%FF=%00"]
+)
+@pytest.mark.parametrize("path", [INGEST, INGEST + "/otlp/v1/logs"])
+async def test_what_a_sender_appends_to_the_url_is_ignored(api: Api, path: str, query: str) -> None:
+    """Jira and others add parameters to the URL they were given, and disable it after a 400."""
+    body = b'{"resourceLogs":[{}]}'
+    answer = await api.client.post(f"{path}?{query}", content=body, headers=JSON)
+    assert answer.status_code == 200, answer.text
+    probed = await api.client.get(f"{INGEST}?{query}")
+    assert probed.status_code == 200
+    asked = await api.client.options(f"{INGEST}?{query}", headers={"webhook-request-origin": "a"})
+    assert asked.status_code == 200
+
+
+async def test_what_a_sender_says_twice_of_ours_is_refused(api: Api) -> None:
+    """Of two values of `split` one would be passed over; elsewhere any unknown parameter is 400."""
+    answer = await api.client.post(f"{INGEST}?split=none&split=lines", content=b"x")
+    assert (answer.status_code, answer.json()["parameter"]) == (400, "split")
+    answer = await api.client.get("/v1/topics/events?user_id=ada")
+    assert answer.status_code == 400
+    assert "user_id" in answer.json()["detail"]

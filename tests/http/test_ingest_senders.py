@@ -345,7 +345,14 @@ async def test_no_token_is_in_any_log_or_problem(
         answers = [await send(api, {}, path=url)]
         encoded = url.replace("tli_", "tli%5F")
         async with nobody(api) as client:
-            for path in (url, url[:-1], encoded, url + "/", url + "/otlp/v1/logs", url + "?x=1"):
+            for path in (
+                url,
+                url[:-1],
+                encoded,
+                url + "/",
+                url + "/otlp/v1/logs",
+                url + "?split=x",
+            ):
                 answers += [await client.request(one, path, content=BODY) for one in METHODS]
             for path in ("/v1/topics/TOKEN/ingest", "/TOKEN", "/v1/topics/events/records/TOKEN"):
                 answers.append(await client.get(path.replace("TOKEN", made["token"])))

@@ -82,6 +82,8 @@ _OF_SENDERS: Final = frozenset(
     {"checkIngest", "checkIngestWithToken", "ingest", "ingestOtlp", "ingestWithToken"}
 )
 
+_OF_PERMISSIONS: Final = frozenset({"allowIngest", "allowIngestWithToken"})
+
 IDENTIFIED: Final = Depends(_identify)
 """What each router begins with, so that nothing is asked before it."""
 
@@ -110,16 +112,20 @@ def _ensure_understood(request: Request) -> None:
 
     Raises MalformedRequest for one that comes twice: of its two values one would be. Raises what
     FastAPI does for those of an operation that has none; where there are some, their model sees to
-    it. Probes and the clients of proxies may say what they like.
+    it. Probes, the clients of proxies and senders may say what they like: many of these append to
+    the URL that they were given, and give it up after a 400.
     """
     said: dict[str, None] = {}
+    scope = request.scope
+    known = query_names(scope["route"].dependant)
+    is_sender = scope["route"].operation_id in _OF_SENDERS | _OF_PERMISSIONS
     for name, _ in request.query_params.multi_items():
+        if is_sender and name not in known:
+            continue
         if name in said:
             raise MalformedRequest(f"{name} is sent more than once", parameter=name)
         said[name] = None
-    scope = request.scope
-    if said and scope["path"].startswith("/v1/"):
-        known = query_names(scope["route"].dependant)
+    if said and not is_sender and scope["path"].startswith("/v1/"):
         fault = {"type": "extra_forbidden", "msg": ""}
         faults = [{"loc": ("query", name), **fault} for name in said if name not in known]
         if faults:
