@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -99,19 +99,21 @@ class Profiles:
             raise self._documents.damaged(name, f"{error} is missing") from None
 
 
-def _without_credentials(name: str, document: Document) -> Mapping[str, Any]:
+def _without_credentials(name: str, document: Document) -> object:
     """Return a stored profile without the headers that are never stored.
 
     Earlier releases let a profile name some of them. Its topic keeps the rest of the profile.
     """
-    profile: dict[str, Any] = dict(document["profile"])
+    profile = document["profile"]
+    if not isinstance(profile, dict):
+        return profile  # for the model to refuse
+    kept = dict(profile)
     for member in ("key", "delivery_id"):
-        source = profile.get(member) or {}
-        if str(source.get("header")).lower() in NEVER_STORED:
-            _LOG.warning(
-                "the ingest %s takes %s from %s, not any more", name, member, source["header"]
-            )
-            del profile[member]
-    named = profile.get("headers", [])
-    profile["headers"] = [one for one in named if str(one).lower() not in NEVER_STORED]
-    return profile
+        header = source.get("header") if isinstance(source := profile.get(member), dict) else None
+        if str(header).lower() in NEVER_STORED:
+            _LOG.warning("the ingest %s takes its %s from %s, not any more", name, member, header)
+            del kept[member]
+    named = profile.get("headers")
+    if isinstance(named, list):
+        kept["headers"] = [one for one in named if str(one).lower() not in NEVER_STORED]
+    return kept
