@@ -72,6 +72,8 @@ class ReadCall(NamedTuple):
     max_records: int | None = None
     encoding: str | None = None
     offsets_as_text: bool = False
+    is_end_fixed: bool = True
+    """Whether `end_offset` is what the URL says: a name for it moves."""
     media_type: bytes | None = None
     """The format in the URL, which overrides Accept."""
     query: bytes = b""

@@ -13,19 +13,19 @@ from app.codecs.receipts import page_frame_bytes, read_headers, to_json
 from app.http.answers import PROBLEM, RECORD_BATCH, Headers
 from app.store.port import Partition
 from engine.log.results import Fetched
-from engine.types import Buffer
+from engine.types import INT32_MAX, Buffer
 
 MULTIPART: Final = b"multipart/mixed"
 
 
 def entry_frame_bytes(partition: Partition) -> int:
     """Return an upper bound for the bytes of an entry besides its records."""
-    return len(read_entry(partition, b"{")) + page_frame_bytes(partition)
+    return len(read_entry(partition, INT32_MAX, b"{")) + page_frame_bytes(partition)
 
 
-def read_entry(partition: Partition, page: Buffer) -> bytes:
+def read_entry(partition: Partition, leader_epoch: int, page: Buffer) -> bytes:
     """Return the entry of a partition that was read; `page` is the body of readRecords."""
-    prefix = b'{"outcome":"read","log_id":"%b",' % partition.log_id.encode()
+    prefix = b'{"outcome":"read","log_id":"%b",' % partition.log_id_at(leader_epoch).encode()
     return b"".join((prefix, memoryview(page)[1:]))
 
 
@@ -64,7 +64,7 @@ class MixedParts:
         self, partition: Partition, call: ReadCall, start: int, fetched: Fetched
     ) -> None:
         """Add the answer of readBatches, with its URL."""
-        log_id = partition.log_id.encode()
+        log_id = partition.log_id_at(fetched.leader_epoch).encode()
         query = b"&".join(part for part in (b"offset=%d" % start, call.query) if part)
         url = b"%bbatches?%b&log_id=%b" % (partition.path, query, log_id)
         headers = [(b"content-type", RECORD_BATCH), (b"content-location", url)]

@@ -6,7 +6,9 @@ The models in `schemas` describe these bytes; the contract tests compare the two
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -29,12 +31,16 @@ from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation
 
+_RELEASE: Final = version("tidelog").encode()
+_IMMUTABLE_TAG: Final = re.compile(rb'"[^".]+\.[0-9]+\.[0-9]{1,19}\.([0-9]{1,19})\.')
+
 MARKS_BYTES: Final = 256
 """Upper bound for the bytes of a log's offsets in a page."""
 
 
 def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, acks: str) -> bytes:
     """Return the receipt of one append; `marks` are the log's offsets at the time of the answer."""
+    marks = _of_one_log(partition, appended, marks)
     return (
         b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
         b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
@@ -53,6 +59,17 @@ def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, ac
     )
 
 
+def _of_one_log(partition: Partition, appended: Appended, marks: Watermarks) -> Watermarks:
+    """Return the offsets at the time of the answer, unless the log was truncated since the append.
+
+    Then the location and the offsets in one answer would be of two logs.
+    """
+    before, after = appended.watermarks.leader_epoch, marks.leader_epoch
+    if before == after or partition.log_id_at(before) == partition.log_id_at(after):
+        return marks
+    return appended.watermarks
+
+
 def stream_receipt_body(
     partition: Partition, appended: Appended, marks: Watermarks, acks: str, lines: int
 ) -> bytes:
@@ -66,7 +83,8 @@ def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, ki
     if not partition.is_local:
         return _remote_receipt_head(partition, appended, marks, kind)
     epoch, end_offset, crc = appended.tag
-    path, log_id = partition.path, partition.log_id.encode()
+    marks = _of_one_log(partition, appended, marks)
+    path, log_id = partition.path, partition.log_id_at(epoch).encode()
     next_offset = appended.last_offset + 1
     return (
         b"content-type: application/json\r\n"
@@ -99,10 +117,11 @@ def _remote_receipt_head(
     lines: Headers = [
         (b"content-type", JSON),
         NO_STORE,
-        *mark_headers(partition, marks, next_offset, appended.tag.leader_epoch),
+        *mark_headers(partition, marks, next_offset),
     ]
     if is_known:
-        path, log_id = partition.path + kind, partition.log_id.encode()
+        path = partition.path + kind
+        log_id = partition.log_id_at(appended.tag.leader_epoch).encode()
         place = (path, appended.base_offset, next_offset, log_id)
         lines += [
             (b"location", b"%b?offset=%d&end_offset=%d&log_id=%b" % place),
@@ -117,10 +136,11 @@ def header_list(head: bytes) -> Headers:
     return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
-def mark_headers(partition: Partition, marks: Watermarks, next_offset: int, epoch: int) -> Headers:
+def mark_headers(partition: Partition, marks: Watermarks, next_offset: int) -> Headers:
     """Return the log's id and offsets, from one snapshot."""
+    epoch = marks.leader_epoch
     return [
-        (b"log-id", partition.log_id.encode()),
+        (b"log-id", partition.log_id_at(epoch).encode()),
         (b"log-start-offset", b"%d" % marks.log_start_offset),
         (b"log-high-watermark", b"%d" % marks.high_watermark),
         (b"log-last-stable-offset", b"%d" % marks.last_stable_offset),
@@ -150,13 +170,13 @@ def log_answer(
 ) -> Answer:
     """Return an answer about a log, with its offsets (`marks`, or the current ones)."""
     marks = marks or partition.watermarks
-    headers = mark_headers(partition, marks, marks.high_watermark, partition.leader_epoch)
+    headers = mark_headers(partition, marks, marks.high_watermark)
     if etag is not None:
         headers.append((b"etag", etag_of(*etag)))
     return json_answer(to_json({**shown_marks(marks), **body}), status=status, headers=headers)
 
 
-def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> bytes:
+def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
     """Return all offsets of one log."""
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
@@ -166,24 +186,22 @@ def offsets_body(partition: Partition, marks: Watermarks, leader_epoch: int) -> 
             marks.high_watermark,
             marks.last_stable_offset,
             marks.log_end_offset,
-            leader_epoch,
+            marks.leader_epoch,
             partition.recovery_point,
-            partition.log_id.encode(),
+            partition.log_id_at(marks.leader_epoch).encode(),
         )
     )
 
 
-def offsets_headers(
-    partition: Partition, marks: Watermarks, tag: LogTag | None, leader_epoch: int
-) -> Headers:
+def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag | None) -> Headers:
     """Return the headers of an offsets answer; appends accept its ETag, if any, in If-Match."""
     end = marks.high_watermark
     url = b"%brecords?offset=%d&log_id=%b" % (
         partition.path,
         end,
-        partition.log_id.encode(),
+        partition.log_id_at(marks.leader_epoch).encode(),
     )
-    headers = mark_headers(partition, marks, end, leader_epoch)
+    headers = mark_headers(partition, marks, end)
     headers.append((b"link", b'<%b>; rel="next"' % url))
     if tag is not None:
         headers.append((b"etag", etag_of(*tag)))
@@ -234,7 +252,7 @@ def file_path(partition: Partition, base_offset: int, kind: FileKind) -> bytes:
 
 def file_etag(partition: Partition, base_offset: int, kind: FileKind, file: SegmentFile) -> bytes:
     """Return the strong ETag of a file's visible bytes."""
-    log_id = partition.log_id.encode()
+    log_id = partition.log_id_at(file.marks.leader_epoch).encode()
     parts = (log_id, base_offset, kind.value.encode(), file.version.encode())
     return b'"%b.%d.%b.%b"' % parts
 
@@ -248,7 +266,7 @@ def file_headers(
         (b"content-type", BINARY),
         (b"content-disposition", b'attachment; filename="%b"' % name.encode()),
         ACCEPT_RANGES,
-        *mark_headers(partition, file.marks, file.next_offset, partition.leader_epoch),
+        *mark_headers(partition, file.marks, file.next_offset),
     ]
     has_next = file.next_offset < file.marks.high_watermark
     if has_next and kind is not FileKind.TRANSACTION_INDEX:
@@ -271,23 +289,26 @@ def read_headers(
     `cut_by` is the bound that ended the answer before the end of the read, if there is one. There
     is no next page once `end_offset` is reached.
     """
-    headers = mark_headers(partition, fetched.watermarks, next_offset, fetched.leader_epoch)
+    headers = mark_headers(partition, fetched.watermarks, next_offset)
     if call.end_offset is None or next_offset < call.end_offset:
-        headers.append((b"link", _next_link(partition, call, next_offset, kind)))
+        log_id = partition.log_id_at(fetched.leader_epoch).encode()
+        headers.append((b"link", _next_link(partition, call, next_offset, kind, log_id)))
     if call.explain:
         ended_by = (cut_by or fetched.ended_by.value).encode()
         headers.append((b"log-explain", _explanation(fetched.path, ended_by)))
     return headers
 
 
-def _next_link(partition: Partition, call: ReadCall, next_offset: int, kind: bytes) -> bytes:
+def _next_link(
+    partition: Partition, call: ReadCall, next_offset: int, kind: bytes, log_id: bytes
+) -> bytes:
     """Return the next page's URL: the same parameters from the next offset, of this log."""
     kept = [
         part
         for part in call.query.split(b"&")
         if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
     ]
-    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + partition.log_id.encode()])
+    query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + log_id])
     return b'<%b%b?%b>; rel="next"' % (partition.path, kind, query)
 
 
@@ -301,36 +322,69 @@ def _explanation(path: ReadPath | None, ended_by: bytes) -> bytes:
 
 
 def is_immutable(
-    partition: Partition, call: ReadCall, fetched: Fetched, next_offset: int, *, cut_short: bool
+    partition: Partition, call: ReadCall, fetched: Fetched, next_offset: int, cut_by: str
 ) -> bool:
     """Whether this answer is immutable.
 
-    It must name this log, start at a number, end because of a bound in the URL and not at the end
-    of the data, be completely below what its reader may see, and not be subject to compaction. The
-    caller knows whether the call can have an ETag at all.
+    It must name the log that was read, start at a number, end because of a bound in the URL and not
+    at the end of the data or a limit of the service, be completely below what its reader may see,
+    and not be subject to compaction. `cut_by` is what ended it before the end of the read.
     """
-    if not cut_short and fetched.ended_by is ReadEnd.LOG_BOUND:
+    if not may_be_immutable(partition, call):
         return False
-    if partition.config.is_compacted:
+    if call.log_id != partition.log_id_at(fetched.leader_epoch):
         return False
+    if cut_by:
+        is_bound_in_url = cut_by in {"end_offset", "max_records"}
+    elif fetched.ended_by is ReadEnd.MAX_BYTES:
+        is_bound_in_url = call.max_bytes is not None
+    else:
+        is_bound_in_url = fetched.ended_by is ReadEnd.END_OFFSET
     marks = fetched.watermarks
     committed = call.isolation is FetchIsolation.TXN_COMMITTED
     bound = marks.last_stable_offset if committed else marks.high_watermark
-    return next_offset <= bound
+    return is_bound_in_url and next_offset <= bound
 
 
-def immutable_etag(call: ReadCall, media_type: bytes) -> bytes | None:
-    """Return the strong ETag of an immutable answer to this call; None if it cannot be immutable.
+def may_be_immutable(partition: Partition, call: ReadCall) -> bool:
+    """Whether an answer to this call can be immutable, whatever is found."""
+    return (
+        call.log_id is not None
+        and call.start.offset is not None
+        and not call.explain
+        and call.is_end_fixed
+        and call.on_out_of_range == "error"  # otherwise the log start decides, which moves
+        and not partition.config.is_compacted
+    )
 
-    It is computed from the request, so a 304 needs no data.
+
+def immutable_etag(
+    partition: Partition,
+    call: ReadCall,
+    media_type: bytes,
+    next_offset: int,
+    fetched: Fetched | None = None,
+) -> bytes | None:
+    """Return the strong ETag of an immutable answer that ends at an offset.
+
+    It depends on all that the bytes depend on: the request, the release, and the version of what is
+    stored, as it was fetched or is now. None if that cannot be said without the data.
     """
-    if call.log_id is None or call.start.offset is None or call.explain:
+    assert call.log_id is not None, "an immutable answer names its log"
+    start = call.start.offset
+    assert start is not None, "an immutable answer starts at a number"
+    version = partition.content_version(start, next_offset, fetched)
+    if version is None:
         return None
-    if call.on_out_of_range != "error":  # then the log start decides, which moves
-        return None
-    question = b"\n".join((call.query, media_type))
+    question = b"\n".join((_RELEASE, call.query, media_type, version.encode()))
     digest = hashlib.blake2s(question, digest_size=12).hexdigest()
-    return b'"%b.%d.%b"' % (call.log_id.encode(), call.start.offset, digest.encode())
+    return b'"%b.%d.%d.%b"' % (call.log_id.encode(), start, next_offset, digest.encode())
+
+
+def end_in_tag(tag: bytes) -> int | None:
+    """Return the end of the answer that a tag of `immutable_etag` was made for."""
+    match = _IMMUTABLE_TAG.match(tag)
+    return None if match is None else int(match[1])
 
 
 def to_json(value: object) -> bytes:

@@ -37,8 +37,13 @@ def known_tag(head: Head, tags: Iterable[bytes]) -> bytes | None:
     header = head.get(b"if-none-match")
     if header is None:
         return None
-    known = _OPAQUE_TAG.findall(header)
+    known = tags_in(header)
     return next((tag for tag in tags if tag in known), None)
+
+
+def tags_in(header: bytes) -> list[bytes]:
+    """Return the tags of If-None-Match or If-Match, without `W/`."""
+    return _OPAQUE_TAG.findall(header)
 
 
 def ensure_match(head: Head, etag: bytes) -> None:

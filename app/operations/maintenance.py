@@ -89,8 +89,10 @@ async def truncate_log(partition: LocalPartition, to_offset: int, if_match: str 
     expected = parse_etag(if_match)
     await partition.maintenance.truncate(numbered(partition, to_offset), expected)
     tag = partition.tag
-    body = {"leader_epoch": tag.leader_epoch, "log_id": partition.log_id}
-    return log_answer(partition, body, etag=tag)
+    marks = partition.watermarks
+    epoch = marks.leader_epoch
+    body = {"leader_epoch": epoch, "log_id": partition.log_id_at(epoch)}
+    return log_answer(partition, body, marks=marks, etag=tag)
 
 
 async def compact_log(partition: LocalPartition) -> Answer:

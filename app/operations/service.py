@@ -37,6 +37,7 @@ from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import is_valid_topic_name
 from engine.fs.port import FileSystem
+from engine.log.results import Fetched
 from engine.manager.topics import Topic
 
 _LOG = logging.getLogger(__name__)
@@ -175,9 +176,9 @@ class Service:
             return {"status": "offline", "detail": failure}
         return {"status": phase.value, **self.store.report()}
 
-    def texts_of(self, partition: Partition) -> LogTexts:
-        """Return where the texts of a partition's batches are kept."""
-        return LogTexts(self.rendered_batches, partition.log_id)
+    def texts_of(self, partition: Partition, fetched: Fetched) -> LogTexts:
+        """Return where the texts of a partition's batches are kept, for what was read of it."""
+        return LogTexts(self.rendered_batches, partition.log_id_at(fetched.leader_epoch))
 
     async def look_for(self, topic: str, number: int) -> None:
         """Bring a topic or partition that is not known up to date: it may be new elsewhere."""

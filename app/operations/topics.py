@@ -144,12 +144,12 @@ async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping
         **shown_marks(marks),
         "topic": partition.topic,
         "partition": partition.number,
-        "leader_epoch": partition.leader_epoch,
+        "leader_epoch": marks.leader_epoch,
         "recovery_point": partition.recovery_point,
         "size_bytes": size.size_bytes,
         "segments": size.segments_count,
         "active_producers": len(producers),
-        "log_id": partition.log_id,
+        "log_id": partition.log_id_at(marks.leader_epoch),
     }
 
 

@@ -177,6 +177,23 @@ class Partition(ABC):
     def log_id(self) -> str:
         """Changes whenever an offset may refer to another record."""
 
+    @abstractmethod
+    def log_id_at(self, leader_epoch: int) -> str:
+        """Return the `log_id` of what was read or written in a leader epoch.
+
+        Answers are rendered with the epoch of their own data: the present `log_id` may be that of
+        a truncation since.
+        """
+
+    @abstractmethod
+    def content_version(
+        self, start_offset: int, end_offset: int, fetched: Fetched | None
+    ) -> str | None:
+        """Return what changes whenever the bytes of a range do, as they were fetched or are now.
+
+        None if only the bytes themselves can tell, and were not fetched. Does not wait.
+        """
+
     @property
     @abstractmethod
     def leader_epoch(self) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from engine.errors import PreconditionFailed
 from engine.records.header import BatchHeader, TimestampType
+from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, EpochOffset, OffsetMetadata
 
@@ -109,6 +110,9 @@ class Fetched(NamedTuple):
     leader_epoch: int
     ended_by: ReadEnd
     path: ReadPath | None
+    segments: SegmentSnapshot | None = None
+    """The segments of the view that was read; None for a log elsewhere. They keep files of removed
+    segments open: drop them before the result is kept for long."""
 
 
 class RollResult(NamedTuple):

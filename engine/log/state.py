@@ -72,6 +72,7 @@ class LogState:
         high = end if is_on_disk else OffsetMetadata(start)
         self.watermarks = Watermarks(start, high, end)
         self.leader_epoch = self._claim_epoch(request, end.offset)
+        self.watermarks = self.watermarks.in_epoch(self.leader_epoch)
         self.tag = LogTag(self.leader_epoch, end.offset, self._crc_of_last_batch())
         self.producers.on_high_watermark(high.offset)
         self.refresh_first_unstable()
@@ -103,7 +104,7 @@ class LogState:
             marks = self.watermarks
             segments = self.local.segments.snapshot
             if marks is self.watermarks:  # otherwise the two may not match
-                return LogView(segments, marks, self.leader_epoch, truncations)
+                return LogView(segments, marks, marks.leader_epoch, truncations)
 
     def _crc_of_last_batch(self) -> int:
         for segment in reversed(self.local.segments.snapshot.segments):
@@ -205,7 +206,8 @@ class LogState:
         except BaseException:
             incoming.stamp(incoming.headers)  # not earlier: a refused append is unchanged
             raise
-        self.watermarks = self.watermarks.with_end(end)
+        # The epoch rises here only by a copy's batches; otherwise it is the one already.
+        self.watermarks = self.watermarks.with_end(end).in_epoch(self.leader_epoch)
         self.tag = LogTag(self.leader_epoch, end.offset, headers[-1].crc)
         if verdict.entries:
             for completed in self.producers.apply(verdict):
@@ -345,7 +347,9 @@ class LogState:
             marks = self.watermarks
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
-            self.watermarks = Watermarks(start, high, marks.end, marks.first_unstable)
+            self.watermarks = Watermarks(
+                start, high, marks.end, marks.first_unstable, marks.leader_epoch
+            )
             if plan is None:
                 self._restart_at(offset, directory)
             else:
@@ -393,11 +397,13 @@ class LogState:
         self.epochs.truncate_from_start(offset)
         self.producers.truncate_fully(offset)
         self.producers.on_log_start(offset)
-        self.watermarks = Watermarks.empty_at(offset, offset)
+        self.watermarks = Watermarks.empty_at(offset, offset, self.watermarks.leader_epoch)
         self._end_at(offset, NO_BATCH_CRC)
 
     def _end_at(self, offset: int, last_crc: int) -> None:
+        # Offsets and epoch change together: until here readers see the old log, if any.
         marks = self.watermarks.truncated(self.local.end_metadata(offset))
+        marks = marks.in_epoch(self.leader_epoch)
         self.watermarks = marks.with_log_start(self.local.segments.first_base_offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.tag = LogTag(self.leader_epoch, offset, last_crc)

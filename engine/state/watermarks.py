@@ -1,4 +1,4 @@
-"""The four offsets of a log as one immutable value, and its legal changes.
+"""The four offsets of a log and its leader epoch as one immutable value, and its legal changes.
 
     log start  ≤  last stable  ≤  high watermark  ≤  log end
 
@@ -26,13 +26,15 @@ class _Offsets(NamedTuple):
     last_stable: OffsetMetadata
     """The exclusive end of what a `read_committed` reader may see."""
     last_stable_offset: int
+    leader_epoch: int
+    """The epoch of the log that these offsets are of: a truncation begins another one."""
 
 
 class Watermarks(_Offsets):
     """Consistent offsets of a log; every offset but the start has its position.
 
     A tuple, because every append makes two, and a frozen dataclass takes three times as long. The
-    methods below change it; `_replace` would not derive the last four fields.
+    methods below change it; `_replace` would not derive the offsets.
     """
 
     __slots__ = ()
@@ -43,6 +45,7 @@ class Watermarks(_Offsets):
         high: OffsetMetadata,
         end: OffsetMetadata,
         first_unstable: OffsetMetadata | None = None,
+        leader_epoch: int = 0,
     ) -> Self:
         high_watermark, log_end_offset = high.offset, end.offset
         assert 0 <= log_start_offset <= high_watermark <= log_end_offset, (
@@ -65,14 +68,15 @@ class Watermarks(_Offsets):
                 log_end_offset,
                 stable,
                 stable.offset,
+                leader_epoch,
             ),
         )
 
     @classmethod
-    def empty_at(cls, offset: int, segment_base_offset: int) -> Self:
+    def empty_at(cls, offset: int, segment_base_offset: int, leader_epoch: int = 0) -> Self:
         """Return the watermarks of a log without records that starts at `offset`."""
         place = OffsetMetadata(offset, segment_base_offset, 0)
-        return cls(offset, place, place)
+        return cls(offset, place, place, None, leader_epoch)
 
     def bound(self, isolation: FetchIsolation) -> OffsetMetadata:
         """Return the exclusive end for readers of this isolation."""
@@ -90,7 +94,7 @@ class Watermarks(_Offsets):
         """
         assert end.offset >= self.end.offset, "truncate to move the log end back"
         high = end if self.high.offset == end.offset else self.high
-        return Watermarks(self.log_start_offset, high, end, self.first_unstable)
+        return Watermarks(self.log_start_offset, high, end, self.first_unstable, self.leader_epoch)
 
     def with_high(self, high: OffsetMetadata) -> Watermarks:
         """Raise the high watermark; a lower or equal one changes nothing."""
@@ -100,12 +104,14 @@ class Watermarks(_Offsets):
             return self
         if high.offset == self.end.offset:
             high = self.end
-        return Watermarks(self.log_start_offset, high, self.end, self.first_unstable)
+        return Watermarks(
+            self.log_start_offset, high, self.end, self.first_unstable, self.leader_epoch
+        )
 
     def with_log_start(self, log_start_offset: int) -> Watermarks:
         """Raise the log start, at most to the high watermark."""
         start = max(log_start_offset, self.log_start_offset)
-        return Watermarks(start, self.high, self.end, self.first_unstable)
+        return Watermarks(start, self.high, self.end, self.first_unstable, self.leader_epoch)
 
     def truncated(self, end: OffsetMetadata) -> Watermarks:
         """Lower the log end, and every offset above it; an open transaction stays unstable."""
@@ -114,10 +120,20 @@ class Watermarks(_Offsets):
         unstable = self.first_unstable
         stays = unstable is not None and unstable.offset < end.offset
         start = min(self.log_start_offset, end.offset)
-        return Watermarks(start, high, end, unstable if stays else None)
+        return Watermarks(start, high, end, unstable if stays else None, self.leader_epoch)
 
     def with_first_unstable(self, first_unstable: OffsetMetadata | None) -> Watermarks:
         """Set the start of the earliest undecided transaction."""
         if first_unstable == self.first_unstable:
             return self
-        return Watermarks(self.log_start_offset, self.high, self.end, first_unstable)
+        return Watermarks(
+            self.log_start_offset, self.high, self.end, first_unstable, self.leader_epoch
+        )
+
+    def in_epoch(self, leader_epoch: int) -> Watermarks:
+        """Set the leader epoch."""
+        if leader_epoch == self.leader_epoch:
+            return self
+        return Watermarks(
+            self.log_start_offset, self.high, self.end, self.first_unstable, leader_epoch
+        )

@@ -92,12 +92,9 @@ async def test_an_impossible_name_is_not_advised_to_be_created(api: Api, name: s
         ),
     ],
 )
-@pytest.mark.parametrize("path", [RECORDS, "/v1/topics/events/ingest"])
-async def test_a_body_that_is_no_json_is_told_why(
-    api: Api, path: str, body: bytes, told: str
-) -> None:
-    """In words of who sent it, not of the parser; by the operation that reads JSON, and ingest."""
-    answer = await api.client.post(path, content=body, headers=JSON)
+async def test_a_body_that_is_no_json_is_told_why(api: Api, body: bytes, told: str) -> None:
+    """In words of who sent it, not of the parser."""
+    answer = await api.client.post(RECORDS, content=body, headers=JSON)
     assert answer.status_code == 400
     assert told in answer.json()["detail"]
 

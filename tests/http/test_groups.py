@@ -377,11 +377,8 @@ async def test_clients_do_not_reach_the_offsets_topic_by_name(api: Api) -> None:
     assert await stored(api) == 1
 
 
-async def test_what_is_not_on_disk_is_not_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_on_disk_is_not_found(tmp_path: Path) -> None:
     """A cursor that was not flushed does not count, although the next put is checked against it."""
-    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, offsets_topic_partitions=1) as api:
         await api.create()
         assert (await put(api, 0)).status_code == 201

@@ -103,14 +103,11 @@ async def test_an_unknown_producer_is_not_found(api: Api) -> None:
     assert (ended.status_code, ended.json()["code"]) == (404, "producer_not_found")
 
 
-async def test_an_unknown_outcome_names_where_to_ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unknown_outcome_names_where_to_ask(tmp_path: Path) -> None:
     """The 504 of an append with a producer has the URL; without one there is no URL.
 
     As (P3) says.
     """
-    monkeypatch.setattr("app.store.local.commits.SWEEP_SECONDS", 0.001)
     async with running(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as api:
         await api.create()
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker

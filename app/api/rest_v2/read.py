@@ -45,7 +45,7 @@ async def read_records(
     headers = [
         (b"content-type", embedded.media_type),
         NO_STORE,
-        *mark_headers(partition, fetched.watermarks, next_offset, fetched.leader_epoch),
+        *mark_headers(partition, fetched.watermarks, next_offset),
     ]
     return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
 

@@ -30,6 +30,16 @@ def ensure_log_id(partition: Partition, log_id: str | None) -> None:
         raise _replaced(partition, expected=log_id)
 
 
+def ensure_read_of(partition: Partition, log_id: str | None, fetched: Fetched) -> None:
+    """Raise LogReplaced if what was read is not of the requested log.
+
+    Looked at before a read, the log may be truncated until the read; only what was read says of
+    which log it is.
+    """
+    if log_id is not None and log_id != partition.log_id_at(fetched.leader_epoch):
+        raise _replaced(partition, expected=log_id)
+
+
 def numbered(partition: Partition, offset: int) -> int:
     """Return an offset that may be a name: the log start, or the high watermark."""
     if offset == EARLIEST:
@@ -40,8 +50,7 @@ def numbered(partition: Partition, offset: int) -> int:
 async def with_end(partition: Partition, call: ReadCall) -> ReadCall:
     """Return the call with a number in place of a named end.
 
-    It no longer has a `log_id`, because the name's offset moves; raises LogReplaced if the log is
-    not the requested one.
+    Raises LogReplaced if the log is not the requested one.
     """
     end_offset = call.end_offset
     if end_offset is None or end_offset >= 0:
@@ -50,7 +59,7 @@ async def with_end(partition: Partition, call: ReadCall) -> ReadCall:
     await partition.refresh()
     if end_offset == LATEST:
         end_offset = partition.watermarks.bound(call.isolation).offset
-    return call._replace(end_offset=numbered(partition, end_offset), log_id=None)
+    return call._replace(end_offset=numbered(partition, end_offset), is_end_fixed=False)
 
 
 def _replaced(partition: Partition, *, expected: str | None) -> LogReplaced:
@@ -115,12 +124,16 @@ async def fetch(
         holder=holder,
     )
     try:
-        return start, await read(start)
+        fetched = await read(start)
     except (OffsetBelowLogStart, OffsetBeyondLogEnd):
+        ensure_log_id(partition, call.log_id)
         instead = _instead(partition, call)
         if instead is None:
             raise
-    return instead, await read(instead)
+        start = instead
+        fetched = await read(start)
+    ensure_read_of(partition, call.log_id, fetched)
+    return start, fetched
 
 
 def fetch_now(
@@ -147,12 +160,16 @@ def fetch_now(
     try:
         fetched = read(start)
     except (OffsetBelowLogStart, OffsetBeyondLogEnd):
+        ensure_log_id(partition, call.log_id)
         instead = _instead(partition, call)
         if instead is None:
             raise
         start = instead
         fetched = read(start)
-    return None if fetched is None else (start, fetched)
+    if fetched is None:
+        return None
+    ensure_read_of(partition, call.log_id, fetched)
+    return start, fetched
 
 
 def _instead(partition: Partition, call: ReadCall) -> int | None:

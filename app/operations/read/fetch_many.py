@@ -292,7 +292,7 @@ class Fetch:
                     nonblocking=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
-                    texts=self._service.texts_of(part.partition),
+                    texts=self._service.texts_of(part.partition, part.fetched),
                 )
                 try:
                     entry, records_bytes = _read_entry(part, view)
@@ -338,4 +338,4 @@ def _read_entry(part: Part, view: View) -> tuple[bytes, int]:
     page = page_body(
         part.partition, part.fetched, rendered.text, next_offset, as_text=view.offsets_as_text
     )
-    return read_entry(part.partition, page), records_bytes
+    return read_entry(part.partition, part.fetched.leader_epoch, page), records_bytes

@@ -10,7 +10,7 @@ from app.http.answers import Answer, Headers, json_answer
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.store.port import Partition
-from engine.log.results import LogTag
+from engine.state.watermarks import Watermarks
 from engine.types import INT64_MAX, TimestampAndOffset
 
 
@@ -25,23 +25,17 @@ def known_offsets(partition: Partition) -> Answer:
     # The tag first: a tag older than the offsets can only make a condition fail, never succeed
     # for a log end that the client has not seen.
     tag = partition.tag
-    marks, epoch = partition.watermarks, _epoch_of(partition, tag)
-    headers: Headers = offsets_headers(partition, marks, tag, epoch)
-    return json_answer(offsets_body(partition, marks, epoch), headers=headers)
-
-
-def _epoch_of(partition: Partition, tag: LogTag | None) -> int:
-    return partition.leader_epoch if tag is None else tag.leader_epoch
+    marks = partition.watermarks
+    headers: Headers = offsets_headers(partition, marks, tag)
+    return json_answer(offsets_body(partition, marks), headers=headers)
 
 
 async def get_offset_at(exchange: Exchange, partition: Partition, timestamp: str) -> Answer:
     """Return the offset of a time, or of a name for one."""
     await partition.refresh()
-    found = await _offset_at(exchange, partition, timestamp)
     tag = partition.tag
-    epoch = _epoch_of(partition, tag)
-    headers = offsets_headers(partition, partition.watermarks, tag, epoch)
-    return json_answer(to_json(found), headers=headers)
+    found, marks = await _offset_at(exchange, partition, timestamp)
+    return json_answer(to_json(found), headers=offsets_headers(partition, marks, tag))
 
 
 async def get_topic_offsets(exchange: Exchange, topic: str, timestamp: str | None) -> Answer:
@@ -51,14 +45,11 @@ async def get_topic_offsets(exchange: Exchange, topic: str, timestamp: str | Non
     if timestamp is None:
         described = [_marks_of(partition) for partition in partitions]
     else:
-        described = [
-            {
-                "partition": partition.number,
-                **await _offset_at(exchange, partition, timestamp),
-                "log_id": partition.log_id,
-            }
-            for partition in partitions
-        ]
+        described = []
+        for partition in partitions:
+            found, marks = await _offset_at(exchange, partition, timestamp)
+            log_id = partition.log_id_at(marks.leader_epoch)
+            described.append({"partition": partition.number, **found, "log_id": log_id})
     return json_answer(to_json({"topic": topic, "partitions": described}))
 
 
@@ -72,24 +63,33 @@ def _marks_of(partition: Partition) -> dict[str, object]:
     return {
         "partition": partition.number,
         **shown_marks(marks),
-        "leader_epoch": partition.leader_epoch,
+        "leader_epoch": marks.leader_epoch,
         "recovery_point": partition.recovery_point,
-        "log_id": partition.log_id,
+        "log_id": partition.log_id_at(marks.leader_epoch),
     }
 
 
-async def _offset_at(exchange: Exchange, partition: Partition, timestamp: str) -> dict[str, object]:
-    marks, epoch = partition.watermarks, partition.leader_epoch
-    if timestamp == "earliest":
-        return _found(TimestampAndOffset(-1, marks.log_start_offset, epoch))
-    if timestamp == "latest":
-        return _found(TimestampAndOffset(-1, marks.high_watermark, epoch))
-    if timestamp == "max_timestamp":
-        return _found(await partition.max_timestamp(exchange.look_up))
-    time_ms = int(timestamp)
-    if time_ms > INT64_MAX:
-        raise MalformedRequest("timestamp does not fit in 64 bits", parameter="timestamp")
-    return _found(await partition.offset_for_time(time_ms, exchange.look_up))
+async def _offset_at(
+    exchange: Exchange, partition: Partition, timestamp: str
+) -> tuple[dict[str, object], Watermarks]:
+    """Return the offset of a time, and the offsets of the log in which it was looked up."""
+    while True:
+        marks = partition.watermarks
+        epoch = marks.leader_epoch
+        if timestamp == "earliest":
+            return _found(TimestampAndOffset(-1, marks.log_start_offset, epoch)), marks
+        if timestamp == "latest":
+            return _found(TimestampAndOffset(-1, marks.high_watermark, epoch)), marks
+        if timestamp == "max_timestamp":
+            found = await partition.max_timestamp(exchange.look_up)
+        else:
+            time_ms = int(timestamp)
+            if time_ms > INT64_MAX:
+                raise MalformedRequest("timestamp does not fit in 64 bits", parameter="timestamp")
+            found = await partition.offset_for_time(time_ms, exchange.look_up)
+        # The log may have been truncated before the look-up: then what was found is of another one.
+        if partition.log_id == partition.log_id_at(epoch):
+            return _found(found), marks
 
 
 def _found(found: TimestampAndOffset | None) -> dict[str, object]:

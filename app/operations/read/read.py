@@ -6,21 +6,23 @@ A reader at the end waits for the commit that moves it, then looks again; nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from app.codecs.arrow_out import arrow_stream
 from app.codecs.calls import ReadCall
 from app.codecs.receipts import (
+    end_in_tag,
     immutable_etag,
     is_immutable,
+    may_be_immutable,
     page_body,
     page_frame_bytes,
     read_headers,
 )
 from app.codecs.records_out import render_records
-from app.codecs.selection import ACCEPT_RANGES, known_tag, part_of, tag_in
+from app.codecs.selection import ACCEPT_RANGES, known_tag, part_of, tag_in, tags_in
 from app.codecs.stored import View
 from app.http.answers import (
     ARROW,
@@ -64,11 +66,11 @@ async def read_batches(exchange: Exchange, partition: Partition, call: ReadCall)
     """Read whole batches, byte for byte as stored."""
     exchange.ensure_takes_batches()
     call = await with_end(partition, call)
-    etag = _etag(partition, call, RECORD_BATCH)
-    if etag is not None and known_tag(exchange.head, (etag,)):
-        return _not_modified(exchange, etag)
+    known = _known(exchange, partition, call, RECORD_BATCH, (None,))
+    if known is not None:
+        return _not_modified(exchange, known)
     _, fetched = await fetch_or_wait(exchange, partition, call)
-    return batches_answer(exchange, partition, call, fetched)
+    return _unless_known(exchange, batches_answer(exchange, partition, call, fetched))
 
 
 def batches_answer(
@@ -76,7 +78,9 @@ def batches_answer(
 ) -> Answer:
     """Return the answer of readBatches from a read result."""
     next_offset = fetched.next_offset
-    etag = _fixed_etag(partition, call, RECORD_BATCH, fetched, next_offset, is_cut=False)
+    etag = _fixed_etag(
+        exchange, partition, call, RECORD_BATCH, fetched=fetched, next_offset=next_offset
+    )
     headers: Headers = [(b"content-type", RECORD_BATCH), *_caching(exchange, etag)]
     headers += read_headers(partition, call, fetched, next_offset, b"batches")
     if fetched.first_offset is not None:
@@ -89,19 +93,22 @@ async def read_records(exchange: Exchange, partition: Partition, call: ReadCall)
     """Read records as JSON, NDJSON or an Arrow stream."""
     media_type = exchange.wanted_records(call.media_type)
     call = await with_end(partition, call)
-    etag = _etag(partition, call, media_type)
-    if etag is not None:
-        # Each coding of JSON has its own tag; columns are never compressed.
-        accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
-        tags = (tag_in(coding, etag) for coding in codings_of(accepted))
-        known = known_tag(exchange.head, tags)
-        if known is not None:
-            return _not_modified(exchange, known, VARY)
+    # Each coding of JSON has its own tag; columns are never compressed.
+    accepted = None if media_type == ARROW else exchange.head.get(b"accept-encoding")
+    codings = codings_of(accepted)
+    known = _known(exchange, partition, call, media_type, codings)
+    if known is not None:
+        return _not_modified(exchange, known, VARY)
     found = await _find_or_wait(exchange, partition, call)
     answer = await records_answer(exchange, partition, call, found, media_type)
     answer = Answer(answer.status, list(answer.headers), answer.body)
     etag = dict(answer.headers).get(b"etag")
-    return answer if etag is None else part_of(exchange.head, etag, answer)
+    if etag is None:
+        return answer
+    known = known_tag(exchange.head, (tag_in(coding, etag) for coding in codings))
+    if known is not None:
+        return _not_modified(exchange, known, VARY)
+    return part_of(exchange.head, etag, answer)
 
 
 async def records_answer(
@@ -192,9 +199,15 @@ def _page(
     body, next_offset, cut_by = show(
         exchange, partition, call, found.start, fetched, media_type=media_type, budget=budget
     )
-    etag = None  # a page that its CPU time ended may end elsewhere next time
-    if cut_by != "max_decode_cpu_ms":
-        etag = _fixed_etag(partition, call, media_type, fetched, next_offset, is_cut=cut_by != "")
+    etag = _fixed_etag(
+        exchange,
+        partition,
+        call,
+        media_type,
+        fetched=fetched,
+        next_offset=next_offset,
+        cut_by=cut_by,
+    )
     if isinstance(body, bytearray) and media_type == JSON:
         shown = None if etag else fetched  # an immutable page must not contain current offsets
         body = page_body(partition, shown, body, next_offset, as_text=call.offsets_as_text)
@@ -231,7 +244,7 @@ def show(
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
-        texts=exchange.service.texts_of(partition),
+        texts=exchange.service.texts_of(partition, fetched),
     )
     body: bytearray | memoryview
     copies = ARROW_COPIES if media_type == ARROW else 1
@@ -335,27 +348,51 @@ def find_now(exchange: Exchange, partition: Partition, call: ReadCall, start: in
     return found
 
 
-def _etag(partition: Partition, call: ReadCall, media_type: bytes) -> bytes | None:
-    """Return the ETag of an immutable answer; None if it cannot be immutable."""
-    if call.log_id is None or call.log_id != partition.log_id:
-        return None
-    return immutable_etag(call, media_type)
-
-
-def _fixed_etag(
+def _known(
+    exchange: Exchange,
     partition: Partition,
     call: ReadCall,
     media_type: bytes,
+    codings: Sequence[bytes | None],
+) -> bytes | None:
+    """Return the tag in If-None-Match that an immutable answer still has, without its data."""
+    header = exchange.head.get(b"if-none-match")
+    if header is None or not may_be_immutable(partition, call) or call.log_id != partition.log_id:
+        return None
+    for tag in tags_in(header):
+        end = end_in_tag(tag)
+        if end is not None:
+            etag = immutable_etag(partition, call, media_type, end)
+            if etag is not None and tag in {tag_in(coding, etag) for coding in codings}:
+                return tag
+    return None
+
+
+def _unless_known(exchange: Exchange, answer: Answer) -> Answer:
+    """Return an answer, or that it was not modified, which its data had to tell."""
+    etag = dict(answer.headers).get(b"etag")
+    if etag is None or known_tag(exchange.head, (etag,)) is None:
+        return answer
+    return _not_modified(exchange, etag)
+
+
+def _fixed_etag(
+    exchange: Exchange,
+    partition: Partition,
+    call: ReadCall,
+    media_type: bytes,
+    *,
     fetched: Fetched,
     next_offset: int,
-    *,
-    is_cut: bool,
+    cut_by: str = "",
 ) -> bytes | None:
     """Return the ETag of an answer if it is immutable; otherwise None."""
-    etag = _etag(partition, call, media_type)
-    if etag is None or not is_immutable(partition, call, fetched, next_offset, cut_short=is_cut):
+    settings = exchange.service.settings
+    if call.max_bytes is not None and call.max_bytes > settings.max_fetch_bytes:
+        return None  # a setting ends it
+    if not is_immutable(partition, call, fetched, next_offset, cut_by):
         return None
-    return etag
+    return immutable_etag(partition, call, media_type, next_offset, fetched)
 
 
 def _not_modified(exchange: Exchange, etag: bytes, *more: tuple[bytes, bytes]) -> Answer:

@@ -32,6 +32,7 @@ from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
     ensure_log_id,
+    ensure_read_of,
     fetch,
     fetch_bytes,
     start_offset,
@@ -149,6 +150,7 @@ class _Source:
         start, fetched = await fetch(
             self._partition, self._call, offset, max_bytes=self.max_bytes, holder=holder
         )
+        ensure_read_of(self._partition, self._log_id, fetched)
         if self._media_type == RECORD_BATCH:
             return _Part(start, fetched, fetched.data, fetched.next_offset)
         work = partial(self._rendered, start, fetched)
@@ -166,7 +168,7 @@ class _Source:
         elif media_type == ARROW:
             body = arrow_part(body, is_first=self._is_first)
         self._is_first = False
-        return _Part(start, fetched._replace(data=b""), body, next_offset)
+        return _Part(start, fetched._replace(data=b"", segments=None), body, next_offset)
 
     def ensure_same(self) -> None:
         """Raise unless the read was of the log that the answer began with."""

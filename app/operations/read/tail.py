@@ -22,7 +22,13 @@ from app.http.problems import BackendUnavailable, Draining, kind_of, problem_ans
 from app.http.request_checks import trace_of
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
-from app.operations.read.fetch import ensure_current, ensure_log_id, moved_since, start_offset
+from app.operations.read.fetch import (
+    ensure_current,
+    ensure_log_id,
+    ensure_read_of,
+    moved_since,
+    start_offset,
+)
 from app.operations.read.slow_clients import Delivery
 from app.operations.read.tail_pages import page_from, page_now, seen_part, shared_part
 from app.operations.read.wait import DisconnectWatcher, Watch
@@ -65,7 +71,7 @@ class Leg:
 
     def __init__(self, partition: Partition, page: Page) -> None:
         self.partition = partition
-        self.log_id = partition.log_id
+        self.log_id = partition.log_id_at(page.fetched.leader_epoch)
         self.offset = page.start
         """Where the tail goes on."""
         self.page = page
@@ -84,6 +90,7 @@ async def open_tail(exchange: Exchange, partition: Partition, call: ReadCall) ->
     exchange.ticket.tail()
     start = await start_offset(exchange, partition, call)
     page = await page_from(exchange.service, partition, shared_part(call), start)
+    ensure_read_of(partition, call.log_id, page.fetched)
     return TailSession(exchange, (Leg(partition, page),), call)
 
 
@@ -278,6 +285,7 @@ class TailSession:
         )
         if page is None or not (page.is_all and page.chunk):
             return None
+        ensure_read_of(partition, leg.log_id, page.fetched)
         loop = asyncio.get_running_loop()
         if service.tail_look is None:
             loop.call_soon(self._forget_look)
@@ -318,6 +326,7 @@ class TailSession:
             service.topic(partition.topic)
             self._ensure_same(leg)
             raise
+        ensure_read_of(partition, leg.log_id, page.fetched)
         leg.offset = page.start
         return page
 

@@ -99,7 +99,7 @@ def _rendered(
         offsets_as_text=call.offsets_as_text,
         budget=budget,
         nonblocking=budget is None,
-        texts=service.texts_of(partition),
+        texts=service.texts_of(partition, fetched),
     )
     limit_bytes = view.max_answer_bytes
     while True:
@@ -120,7 +120,7 @@ def _rendered(
     chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
     is_all = stopped_at is None and may_grow(fetched)
     size_bytes = len(fetched.data)
-    fetched = fetched._replace(data=b"")
+    fetched = fetched._replace(data=b"", segments=None)
     seen = Page(b"", b"", start, next_offset, is_all, fetched, size_bytes, None)
     return seen._replace(event=event, chunk=chunk, seen=seen)
 

@@ -73,6 +73,7 @@ async def _leg(exchange: Exchange, partition: Partition, call: ReadCall) -> Leg:
     """Return the tail's place in one partition; its records are read in turn with the others'."""
     start = await start_offset(exchange, partition, call)
     start, fetched = await fetch(partition, call, start, max_bytes=0, minimum_one_batch=False)
+    fetched = fetched._replace(segments=None)
     unread = Page(b"", b"", start, start, is_all=False, fetched=fetched, size_bytes=0, seen=None)
     return Leg(partition, unread)
 

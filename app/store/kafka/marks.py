@@ -44,7 +44,7 @@ class Marks:
             stable = max(before.last_stable_offset, start)
         else:
             stable = high
-        after = watermarks_of(start, min(stable, high), high, end)
+        after = watermarks_of(start, min(stable, high), high, end).in_epoch(self.leader_epoch)
         if after != before:
             self.watermarks = after
             if (high, stable) != (before.high_watermark, before.last_stable_offset):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 from app.store.kafka.appends import PartitionAppends, split
 from app.store.kafka.log import KafkaLog
@@ -40,6 +41,17 @@ class KafkaPartition(RemotePartition):
     @property
     def log_id(self) -> str:
         return self._log_id
+
+    def log_id_at(self, leader_epoch: int) -> str:  # noqa: ARG002  # see `__init__`
+        return self._log_id
+
+    def content_version(
+        self,
+        start_offset: int,  # noqa: ARG002  # the brokers compact when they like
+        end_offset: int,  # noqa: ARG002  # as above
+        fetched: Fetched | None,
+    ) -> str | None:
+        return None if fetched is None else f"{crc32(fetched.data):08x}"
 
     @property
     def leader_epoch(self) -> int:

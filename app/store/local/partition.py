@@ -76,6 +76,15 @@ class LocalPartition(Partition):
     recovery_point: int = _of_log("durability.recovery_point")
     config: LogConfig = _of_log("config")
 
+    def log_id_at(self, leader_epoch: int) -> str:
+        return f"{self.topic_id}.{leader_epoch}"
+
+    def content_version(
+        self, start_offset: int, end_offset: int, fetched: Fetched | None
+    ) -> str | None:
+        segments = None if fetched is None else fetched.segments
+        return self.log.reader.content_version(start_offset, end_offset, segments)
+
     async def refresh(self) -> None:
         """Do nothing: the log is in this process."""
 

@@ -106,7 +106,9 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
     path: ReadPath | None = None
     ended_by = ReadEnd.LOG_BOUND
     if request.end_offset is not None and request.offset >= request.end_offset:
-        return Fetched(b"", None, next_offset, marks, leader_epoch, ReadEnd.END_OFFSET, None)
+        return Fetched(
+            b"", None, next_offset, marks, leader_epoch, ReadEnd.END_OFFSET, None, segments
+        )
     index = segments.floor_index(request.offset)
     while next_offset < bound.offset and 0 <= index < len(segments.segments):
         segment = segments.segments[index]
@@ -149,7 +151,7 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
                 )
             )
         data = without_undelivered(data, told.aborted)
-    return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path)
+    return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path, segments)
 
 
 def _read_segment(

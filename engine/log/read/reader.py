@@ -74,7 +74,7 @@ class LogReader:
     @property
     def log_id(self) -> str:
         """Changes whenever an offset might refer to another record."""
-        return f"{self._core.topic_id}.{self._core.state.leader_epoch}"
+        return f"{self._core.topic_id}.{self._core.state.watermarks.leader_epoch}"
 
     @property
     def size_bytes(self) -> int:
@@ -95,6 +95,27 @@ class LogReader:
     def first_segment_base_offset(self) -> int:
         """The base offset of the first segment; the log start may lie above it."""
         return self._core.state.local.segments.first_base_offset
+
+    def content_version(
+        self, start_offset: int, end_offset: int, segments: SegmentSnapshot | None = None
+    ) -> str:
+        """Return what changes whenever the bytes of a range below the high watermark do.
+
+        Only compaction replaces bytes within one `log_id`, and never those of the active segment.
+        `segments` are those that were read; the present ones without them. It may change without a
+        change of content: when a segment is sealed, or its file renamed. Raises StorageOffline.
+        """
+        found = segments or self._core.state.local.segments.snapshot
+        first = max(0, found.floor_index(start_offset))
+        last = found.floor_index(max(start_offset, end_offset - 1))
+        read = found.segments[first : last + 1]
+        with self._core.context.health.reading:
+            return ".".join(
+                f"{segment.base_offset:x}"
+                if segment is found.segments[-1]
+                else f"{segment.base_offset:x}-{segment.records.file.version()}"
+                for segment in read
+            )
 
     # -- its content -------------------------------------------------------------------------
 

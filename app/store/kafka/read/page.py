@@ -114,7 +114,8 @@ class Page:
         if self._wanted.isolation is FetchIsolation.TXN_COMMITTED:
             data = delivered(data, self._aborted)
         # The published value, if it is the same: readers compare the two by identity first.
-        shown = marks.watermarks if marks.watermarks == self._marks else self._marks
+        mine = self._marks.in_epoch(marks.leader_epoch)
+        shown = marks.watermarks if marks.watermarks == mine else mine
         return Fetched(
             data,
             self._first_offset,
