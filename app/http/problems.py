@@ -177,9 +177,8 @@ class RecordTooLarge(ServiceError):
         name, limit_bytes = limit
         super().__init__(
             f"the record at offset {offset} takes at least {size_bytes} bytes in a response, "
-            "more than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or "
-            "skip "
-            f"it by reading from offset {offset + 1}",
+            f"more than {name} allows ({limit_bytes}): read its batch as stored (readBatches), or "
+            f"skip it by reading from offset {offset + 1}",
             limit=name,
             limit_bytes=limit_bytes,
             actual_bytes=size_bytes,

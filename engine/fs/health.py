@@ -93,11 +93,11 @@ class DirectoryHealth:
         self.appending: Final = _AppendGuard(self)
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
 
-        As `writing`, but if space is lacking it raises StorageFull, and if memory or open files are
-        lacking Overloaded, and the directory stays online: both effects leave the file unchanged
-        when they fail, so nothing is lost. A file that was replaced by a link or a FIFO is
-        StoredDataCorrupt. A roll uses this guard too: the next one repeats what a failed roll left
-        half done.
+        As `writing`, but if space is lacking, or the file may not grow, it raises StorageFull, and
+        if memory or open files are lacking Overloaded, and the directory stays online: both effects
+        leave the file unchanged when they fail, so nothing is lost. A file that was replaced by a
+        link or a FIFO is StoredDataCorrupt. A roll uses this guard too: the next one repeats what a
+        failed roll left half done.
         """
         self.trying: Final = _TryGuard(self)
         """Guard a block whose changes may stay half done, because they are unused or repeated.
@@ -244,10 +244,16 @@ class _AppendGuard(_Guard):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, OSError):
             return
+        directory = self._health.directory
         if error.errno in _NO_SPACE:
-            directory = self._health.directory
             raise StorageFull(
                 f"no space left under {directory}", directory=str(directory)
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise StorageFull(
+                f"{error.filename or directory} would exceed the largest size of a file; see "
+                "ulimit -f (LimitFSIZE= of systemd), and lower segment.bytes of the topic",
+                directory=str(directory),
             ) from error
         _raise_if_online(error)
         raise self._health.fail(error) from error

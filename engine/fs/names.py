@@ -59,6 +59,18 @@ INGEST_FILE: Final = "tidelog-ingest.json"
 """Ingest profiles with their secrets, and ingest tokens; the engine only knows its name."""
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 """A directory of Kafka's tiered storage; not a partition."""
+NOT_PARTITIONS: Final = frozenset(
+    {
+        REMOTE_INDEX_CACHE,
+        "lost+found",  # the root of a fresh ext4 volume
+        ".snapshot",  # of a NetApp volume
+        ".snapshots",
+        ".Trashes",
+        "System Volume Information",
+        "$RECYCLE.BIN",
+    }
+)
+"""Directories that file systems and Kafka's tiered storage have beside partitions."""
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's own log of metadata; not a topic."""
 

@@ -46,6 +46,8 @@ def append_plain(core: LogCore, batch: bytearray, now_ms: int) -> Appended | Non
     marks, segment = state.watermarks, state.local.segments.active
     first_offset = marks.end.offset
     last_offset = first_offset + last_offset_delta
+    if last_offset >= INT64_MAX:
+        return None
     segment_ms, segment_bytes = config.max_segment_ms, config.segment_bytes
     if not segment.is_at_hand or segment.should_roll(
         RollParams(segment_ms, segment_bytes, max_timestamp, last_offset, size_bytes, now_ms)

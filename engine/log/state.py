@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import Overloaded, StorageFull, UnexpectedAppendOffset
+from engine.errors import InvalidRecord, Overloaded, StorageFull, UnexpectedAppendOffset
 from engine.fs.port import OpenDirectory
 from engine.guard import WouldBlock
 from engine.log.append.analyse import Incoming
@@ -29,6 +29,7 @@ from engine.state.verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import (
     INT32_MAX,
+    INT64_MAX,
     AppendOrigin,
     LogStartReason,
     OffsetMetadata,
@@ -123,6 +124,8 @@ class LogState:
         end_offset = self.watermarks.end.offset
         if origin is AppendOrigin.REPLICATION:
             return self._accept_offsets(incoming, end_offset)
+        count = sum(header.last_offset_delta + 1 for header in incoming.headers)
+        _ensure_offsets_left(end_offset, count)
         epoch = self.leader_epoch
         latest = self.epochs.latest
         if latest is None or latest.epoch != epoch:  # otherwise the epoch is recorded already
@@ -136,6 +139,7 @@ class LogState:
 
     def _accept_offsets(self, incoming: Incoming, end_offset: int) -> Sequence[BatchHeader]:
         headers = incoming.headers
+        _ensure_offsets_left(headers[-1].last_offset if headers else -1, 1)
         if headers and headers[0].base_offset < end_offset:
             raise UnexpectedAppendOffset(
                 f"offset {headers[0].base_offset} is below the log end {end_offset}",
@@ -441,3 +445,12 @@ class LogState:
         assert marks.end.position == segments.active.size_bytes
         assert self.recovery_point <= marks.log_end_offset
         self.producers.check_invariants()
+
+
+def _ensure_offsets_left(offset: int, count: int) -> None:
+    """Raise InvalidRecord if so many records from an offset on leave no offset for the log end."""
+    if count > INT64_MAX - offset:
+        raise InvalidRecord(
+            f"records from offset {offset} on do not fit: offsets end at 2^63 - 1; append to "
+            "another topic"
+        )

@@ -50,7 +50,7 @@ _FILES: Final = (
     names.DIRECTORIES_FILE,
 )
 _STAGING_FILES: Final = tuple(name + names.TEMPORARY_SUFFIX for name in _FILES)
-_NOT_PARTITIONS: Final = frozenset({names.REMOTE_INDEX_CACHE})
+_NOT_PARTITIONS: Final = names.NOT_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)

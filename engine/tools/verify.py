@@ -182,7 +182,7 @@ class _OneDirectory:
 
     def _classify(self, path: Path) -> tuple[TopicPartition | None, Finding | None]:
         """Return the partition of a directory, if it is served, and a finding, if any."""
-        if path.name == names.REMOTE_INDEX_CACHE:
+        if path.name in names.NOT_PARTITIONS:
             return None, None
         try:
             parsed = parse_partition_directory(path.name)

@@ -110,3 +110,15 @@ async def test_the_body_of_an_administrative_operation_is_told_the_same(
     answer = await api.client.put("/v1/topics/new", content=body, headers=JSON)
     assert answer.status_code == 400
     assert told in answer.json()["detail"]
+
+
+async def test_a_truncation_inside_a_batch_names_both_ends(api: Api) -> None:
+    """And a record that no answer can show names the limit: no name in braces is printed."""
+    await api.append(0, 1, 2)
+    log = "/v1/topics/events/partitions/0"
+    etag = (await api.client.get(f"{log}/offsets")).headers["etag"]
+    cut = await api.client.post(
+        f"{log}/truncate", json={"to_offset": 1}, headers={"if-match": etag}
+    )
+    assert cut.status_code == 422
+    assert cut.json()["detail"].endswith("truncate to 0 or 3")

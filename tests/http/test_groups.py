@@ -85,7 +85,7 @@ async def test_the_offsets_topic_is_kafkas(api: Api) -> None:
     assert dict(topic.overrides) == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
-        "segment.bytes": "104857600",
+        "segment.bytes": "4194304",
     }
     log = api.log(OFFSETS_TOPIC, abs(hash_of_lake()) % 3)
     fetched = log.reader.read(0, max_bytes=1000)

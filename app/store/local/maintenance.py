@@ -159,7 +159,7 @@ def _ensure_between_batches(log: Log, to_offset: int) -> None:
     next_offset = header.next_offset
     raise InvalidBody(
         f"the records from offset {base_offset} to {next_offset - 1} are one batch, which cannot "
-        "be split: truncate to {base_offset} or {next_offset}",
+        f"be split: truncate to {base_offset} or {next_offset}",
         batch_base_offset=base_offset,
         batch_next_offset=next_offset,
     )

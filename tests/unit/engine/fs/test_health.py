@@ -82,6 +82,13 @@ def test_full_disk_refuses_an_append_and_stays_online(health: DirectoryHealth, n
     assert not health.is_offline
 
 
+def test_a_file_at_its_largest_size_is_not_a_failed_disk(health: DirectoryHealth) -> None:
+    """`ulimit -f` refuses the appends of one log; the others go on."""
+    with pytest.raises(StorageFull, match=r"ulimit -f.*lower segment\.bytes"), health.appending:
+        raise OSError(errno.EFBIG, "File too large", "/data/events-0/x.log")
+    assert not health.is_offline
+
+
 @pytest.mark.parametrize(
     ("number", "limit"),
     [

@@ -22,7 +22,7 @@ from engine.log.log import Log
 from engine.records.batch import stamp_crc
 from engine.records.builder import build_batch
 from engine.records.header import HEADER, HEADER_BYTES, BatchHeader, Codec
-from engine.types import AppendOrigin
+from engine.types import INT64_MAX, AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.kafka import kafka
 from tests.support.legacy import legacy_message
@@ -400,3 +400,25 @@ def test_another_format_is_distinguished_from_damage() -> None:
             log.append(batch, origin=origin)
     with pytest.raises(UnsupportedMagic, match="only 2"):
         log.append(new_batch() + legacy_message(0, magic=1))
+
+
+def test_the_last_offset_leaves_one_for_the_log_end() -> None:
+    """A log that ends beyond 2^63 - 1 could not be opened again."""
+
+    def at(offset: int) -> bytearray:
+        batch = bytearray(batch_at(0))
+        batch[:8] = offset.to_bytes(8)  # not covered by the checksum
+        return batch
+
+    log = opened()
+    log.append(at(INT64_MAX - 4), origin=FOLLOWER)
+    assert log.append(new_batch(2), checked=True).last_offset == INT64_MAX - 2
+    with pytest.raises(InvalidRecord, match="offsets end at 2"):
+        log.append(new_batch(2))
+    assert log.append(new_batch(), checked=True).last_offset == INT64_MAX - 1
+    for checked in (False, True):
+        with pytest.raises(InvalidRecord, match="offsets end at 2"):
+            log.append(new_batch(), checked=checked)
+    with pytest.raises(InvalidRecord, match="offsets end at 2"):
+        log.append(at(INT64_MAX), origin=FOLLOWER)
+    assert log.watermarks.log_end_offset == INT64_MAX

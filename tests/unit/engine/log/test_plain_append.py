@@ -108,7 +108,8 @@ def test_a_closed_log_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, StorageOffline)]
+    ("number", "error"),
+    [(errno.ENOSPC, StorageFull), (errno.EFBIG, StorageFull), (errno.EIO, StorageOffline)],
 )
 def test_a_failed_write_leaves_log_and_batch_as_they_were(
     number: int, error: type[Exception]

@@ -190,7 +190,7 @@ def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> Non
         "__cluster_metadata-0",
         "events-0.00112233445566778899aabbccddeeff-stray",
         "events-1.00112233445566778899aabbccddeeff-future",
-        "remote-log-index-cache",
+        *names.NOT_PARTITIONS,
     ]
     for name in aside:
         make_directory(world, name)
@@ -203,7 +203,7 @@ def test_what_is_not_ours_is_left_alone(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @kafka("LocalLogTest.testParseTopicPartitionNameForExistingInvalidDir")
-@pytest.mark.parametrize("name", ["lost+found", "events", "events-x", "events-0-delete"])
+@pytest.mark.parametrize("name", ["lost-found", "events", "events-x", "events-0-delete"])
 def test_a_directory_that_cannot_be_named_stops_the_start(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

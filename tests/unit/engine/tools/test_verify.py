@@ -379,7 +379,7 @@ def test_directories_are_judged_by_their_names() -> None:
     for name in (
         f"gone-0.{'a' * 32}-delete",
         f"other-0.{'b' * 32}-stray",
-        names.REMOTE_INDEX_CACHE,
+        *names.NOT_PARTITIONS,
         "no partition",
     ):
         filled.world.fs.make_directory(DATA / name)
