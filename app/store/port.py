@@ -17,9 +17,11 @@ from app.store.groups import GroupOffsets
 from engine.config import LogConfig
 from engine.errors import ProducerNotFound
 from engine.guard import WouldBlock
+from engine.log.append.codec import stored_codec
 from engine.log.results import Appended, Fetched, LogTag
 from engine.manager.topics import Overrides, Topic
 from engine.records.budget import DecodeBudget
+from engine.records.header import Codec
 from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
 from engine.topic_keys import EffectiveValue
@@ -223,6 +225,12 @@ class Partition(ABC):
     @abstractmethod
     def config(self) -> LogConfig:
         """The topic's effective configuration."""
+
+    @property
+    def own_codec(self) -> Codec:
+        """The codec of the batches that the service builds for this log."""
+        stored = stored_codec(self.config)
+        return Codec.NONE if stored is None else stored[0]
 
     @abstractmethod
     async def refresh(self) -> None:

@@ -276,6 +276,18 @@ class HotIngest(HotAppend):
 
     __slots__ = ()
 
+    def __init__(
+        self,
+        lane: HotLane,
+        connection: HttpToolsProtocol,
+        known: KnownHead,
+        partition: Partition,
+        exchange: Exchange,
+    ) -> None:
+        super().__init__(lane, connection, known, partition, exchange)
+        if not self._has_body:  # its head was not refused
+            cast("IngestAppend", self._append).caller = exchange.caller
+
     def finish(self) -> None:
         if not self._has_body:
             exchange = self._exchange

@@ -1,7 +1,9 @@
 """What the service remembers of deliveries, and for how long: protocol rules I3, I4 and I7."""
 
 import asyncio
+import struct
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.codecs.delivery_headers import STATE_HEADER, State
+from app.codecs.delivery_headers import STATE_HEADER, Seal, State
 from app.operations.deliveries.claim import delivery_of
 from app.operations.deliveries.deliveries import REBUILD
 from engine.errors import TopicNotFound
@@ -201,7 +203,7 @@ async def test_what_is_appended_while_the_keys_are_read_is_remembered(api: Api) 
     """A truncation has them read again, while another append is at work."""
     assert await statuses(api, "ab") == [201] * 2
     deliveries = api.service.deliveries
-    delivery = delivery_of(api.service.partition("events", 0), b"scope", b"c")
+    delivery = delivery_of(api.service.partition("events", 0), b"scope", b"c", bytes(8))
     with deliveries.claim(delivery) as claim:
         await truncate(api, to_offset=1)
         assert await statuses(api, "a") == [200]  # the keys were read again
@@ -216,11 +218,12 @@ async def test_a_client_cannot_write_the_header(tmp_path: Path) -> None:
     """Raw batches may have any header: only one that was made with the secret counts (I5)."""
     async with running(tmp_path) as api:
         await api.create()
-        delivery = delivery_of(api.service.partition("events", 0), b"key anonymous", b"a")
+        delivery = delivery_of(api.service.partition("events", 0), b"key anonymous", b"a", bytes(8))
         for secret in (bytes(32), await api.service.deliveries.secret()):
             digest = delivery.digest(secret)
             state = State(digest, bytes(8), api.service.clock.now_ms(), 1, 0)
-            forged = build_batch([(START_MS, None, b"", [(STATE_HEADER, state.pack())])])
+            sealed = state.pack(Seal(secret, delivery.topic_id), None, b"")
+            forged = build_batch([(START_MS, None, b"", [(STATE_HEADER, sealed)])])
             sent = await api.client.post(BATCHES, content=bytes(forged), headers=RAW)
             assert sent.status_code == 201
     async with running(tmp_path) as api:
@@ -258,7 +261,7 @@ async def test_deliveries_go_on_beside_an_offline_partition(tmp_path: Path) -> N
 
 async def test_a_deleted_topic_has_no_deliveries(api: Api) -> None:
     """A request from before the deletion is refused; one after it is the first."""
-    old = delivery_of(api.service.partition("events", 0), b"", b"a")
+    old = delivery_of(api.service.partition("events", 0), b"", b"a", bytes(8))
     for again in (False, True):
         assert (await api.client.delete("/v1/topics/events")).status_code == 204
         if again:
@@ -286,3 +289,24 @@ async def test_a_rebuild_ends_with_the_service(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
         free.set()
         await busy
+
+
+@pytest.mark.parametrize("accepted_ms", [0, 2**42, 2**63, 2**64 - 1])
+async def test_a_planted_header_neither_stops_nor_pushes_out(
+    tmp_path: Path, accepted_ms: int
+) -> None:
+    """Any client that may append can plant them, with any time; the true ids are all found."""
+    async with running(tmp_path) as api:
+        await api.create()
+        profile = {"window_deliveries": 10}
+        await api.client.put("/v1/topics/events/ingest-profile", json=profile)
+        assert await statuses(api, "abcde") == [201] * 5
+        for number in range(30):
+            packed = struct.pack(">B16s8sQIH", 2, bytes([number]) * 16, bytes(8), accepted_ms, 1, 0)
+            header = urlsafe_b64encode(packed + bytes(12))
+            batch = build_batch([(START_MS, None, b"", [(STATE_HEADER, header)])])
+            sent = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
+            assert sent.status_code == 201
+    async with running(tmp_path) as api:
+        assert await statuses(api, "abcde") == [200] * 5
+        assert await statuses(api, "f") == [201]

@@ -198,7 +198,7 @@ async def test_readers_see_the_key(api: Api) -> None:
     records = (await api.client.get(RECORDS)).json()["records"]
     (own, named, state), others = (record["headers"] for record in records)
     assert (own["key"], named["key"], named["value"]) == ("a", "tidelog-delivery-id", "order-4711")
-    assert (state["key"], len(state["value"])) == ("tidelog-delivery", 52)
+    assert (state["key"], len(state["value"])) == ("tidelog-delivery", 68)
     assert others == []
 
 
@@ -234,7 +234,7 @@ async def test_after_an_error_that_wrote_nothing_the_key_is_free(api: Api) -> No
 
 async def open_files(api: Api) -> None:
     """Read the keys from the log and append to it, so that the next append needs no flush."""
-    delivery = delivery_of(api.service.partition("events", 0), b"", b"")
+    delivery = delivery_of(api.service.partition("events", 0), b"", b"", bytes(8))
     with await api.service.deliveries.claimed(delivery):
         api.log().append(new_batch(1))
 

@@ -76,20 +76,24 @@ async def test_a_profile_says_where_the_id_is(
     await service.topics.create("events", 1, {})
     async with way(service) as client:
         await put_profile(service, delivery_id={"pointer": "/event_id"})
-        for body in (
-            b'{"event_id":"a"}',
-            b'{"event_id":"a","x":1}',
-            b'{"event_id":7}',
-            b"{}",
-            b"{}",
+        for body, status in (
+            (b'{"event_id":"a"}', 200),
+            (b'{"event_id":"a"}', 200),
+            (b'{"event_id":"a","x":1}', 422),
+            (b'{"event_id":7}', 200),
+            (b'{"event_id":"7"}', 200),
+            (b'{"event_id":[7]}', 200),
+            (b'{"event_id":"[7]"}', 200),
+            (b"{}", 200),
+            (b"{}", 200),
         ):
             answer = await client.post(INGEST, content=body)
-            assert answer.status_code == 200, answer.text
-        assert end_of(service) == 4
+            assert answer.status_code == status, answer.text
+        assert end_of(service) == 7
         await put_profile(service, delivery_id={"header": "X-Id"})
         for value in ("a", "a", "b", ""):
             await client.post(INGEST, content=b"x", headers={"x-id": value})
-        assert end_of(service) == 7
+        assert end_of(service) == 10
         answer = await client.post(INGEST, content=b"x", headers={"x-id": "a" * 1_025})
         assert answer.status_code == 400
         assert "1025 bytes" in answer.json()["detail"]
@@ -140,3 +144,93 @@ async def put_profile(service: Service, **document: Any) -> None:
         path = "/v1/topics/events/ingest-profile"
         answer = await client.put(path, json=document)
         assert answer.status_code in {200, 201}, answer.text
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "x-github-delivery", "idempotency-key"])
+@pytest.mark.parametrize(
+    ("profile", "body", "query"),
+    [
+        ({"delivery_id": {"pointer": "/id"}}, b"{}", ""),
+        ({"delivery_id": {"pointer": "/id"}}, b'{"id":null}', ""),
+        ({"delivery_id": {"pointer": "/id"}}, b'{"id":""}', ""),
+        ({"delivery_id": {"pointer": "/id"}}, b"text", ""),
+        ({"delivery_id": {"pointer": "/id"}}, b'[{"id":"a"}]', "?split=array"),
+        ({"delivery_id": {"header": "x-id"}}, b"{}", ""),
+        ({}, b"1\n2", "?split=lines"),
+    ],
+)
+async def test_a_body_without_an_id_is_known_by_the_head(
+    service: Service,
+    way: Callable[[Service], httpx.AsyncClient],
+    name: str,
+    profile: dict[str, object],
+    body: bytes,
+    query: str,
+) -> None:
+    """Whatever the profile says: where it finds nothing, the sender's own id counts."""
+    await service.topics.create("events", 1, {})
+    await put_profile(service, **profile)
+    headers = {name: "a", "content-type": "application/json" if body != b"text" else "text/plain"}
+    async with way(service) as client:
+        first, second = [
+            await client.post(INGEST + query, content=body, headers=headers) for _ in "ab"
+        ]
+        assert first.json() == second.json()
+        assert second.headers["idempotency-replayed"] == "true"
+        other = body.replace(b"{", b'{"x":1,') if b"{" in body else body + b"3"
+        other = other.replace(b",}", b"}")
+        reused = await client.post(INGEST + query, content=other, headers=headers)
+        assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_an_id_is_its_senders_own(service: Service) -> None:
+    """Two tokens of one topic: the second's delivery is not answered with the first one's."""
+    await service.topics.create("events", 1, {})
+    async with client_of(slow(service)) as client:
+        made = [await client.post("/v1/topics/events/ingest-tokens") for _ in "ab"]
+        urls = [one.json()["url"] for one in made]
+        headers = {"x-github-delivery": "order-1001"}
+        answers = [
+            await client.post(url, content=url.encode(), headers=headers)
+            for url in (*urls, *urls, INGEST)
+        ]
+        assert [one.json()["offset"] for one in answers] == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("body", [b"\x0a\x00", b'{"resourceLogs":[{}]}'])
+async def test_an_export_is_stored_once(
+    service: Service, way: Callable[[Service], httpx.AsyncClient], body: bytes
+) -> None:
+    """By Idempotency-Key and by webhook-id, as any other body; a key of 300 characters is none."""
+    await service.topics.create("events", 1, {})
+    kind = "application/json" if body.startswith(b"{") else "application/x-protobuf"
+    async with way(service) as client:
+        for name in ("idempotency-key", "webhook-id"):
+            headers = {"content-type": kind, name: "k1"}
+            url = f"{INGEST}/otlp/v1/logs"
+            before = end_of(service)
+            for _ in range(2):
+                answer = await client.post(url, content=body, headers=headers)
+                assert answer.status_code == 200
+            assert end_of(service) == before + 1
+            other = body.replace(b"{}]", b"{},{}]") if body.startswith(b"{") else body * 2
+            assert (await client.post(url, content=other, headers=headers)).status_code == 422
+        long = {"content-type": kind, "idempotency-key": "k" * 300}
+        assert (await client.post(url, content=body, headers=long)).status_code == 400
+
+
+async def test_only_exact_names_say_which_event_it_is(service: Service) -> None:
+    """`ID` beside `id` is another attribute, and not the event's."""
+    await service.topics.create("events", 1, {})
+    async with client_of(slow(service)) as client:
+        for extra in ('"ID":"evil","Source":"/bank"', '"ID":"other"'):
+            body = json.dumps(EVENT)[:-1] + f",{extra}}}"
+            answer = await client.post(INGEST, content=body, headers=STRUCTURED)
+        assert answer.status_code == 422
+        page = await client.get("/v1/topics/events/partitions/0/records")
+        [record] = page.json()["records"]
+        headers = {one["key"]: one["value"] for one in record["headers"]}
+        assert (headers["ce_id"], headers["ce_source"]) == ("7", "/a")
+        only = json.dumps({name.upper(): value for name, value in EVENT.items()})
+        answer = await client.post(INGEST, content=only, headers=STRUCTURED)
+        assert answer.status_code == 422

@@ -11,8 +11,8 @@ from app.codecs.delivery_headers import (
     DIGEST_BYTES,
     FINGERPRINT_BYTES,
     ID_HEADER,
-    NOT_COMPARED,
     STATE_HEADER,
+    Seal,
     State,
 )
 from app.http.answers import Body
@@ -35,7 +35,9 @@ class Delivery(NamedTuple):
     """Ids of different scopes are different."""
     id: bytes
     fingerprint: bytes
-    """The same id with another one is refused, unless one of them is zeros."""
+    """The same id with another one is refused."""
+    header: str | None = None
+    """The header of a key that a client chose; None for an id of a sender."""
 
     def digest(self, secret: bytes) -> bytes:
         """Return what identifies the delivery in the log; clients cannot compute it.
@@ -47,7 +49,7 @@ class Delivery(NamedTuple):
 
 
 def delivery_of(
-    partition: Partition, scope: bytes, delivery_id: bytes, fingerprint: bytes = NOT_COMPARED
+    partition: Partition, scope: bytes, delivery_id: bytes, fingerprint: bytes
 ) -> Delivery:
     """Return the delivery with this id to the topic of a partition."""
     return Delivery(partition.topic, partition.topic_id, scope, delivery_id, fingerprint)
@@ -70,6 +72,7 @@ class Claim:
         "_digest",
         "_memory",
         "_note",
+        "_seal",
         "known",
         "partitions",
     )
@@ -79,7 +82,7 @@ class Claim:
         note: Note,
         memory: TopicMemory,
         delivery: Delivery,
-        digest: bytes,
+        seal: Seal,
         *,
         known: Mapping[int, Entry],
         accepted_ms: int,
@@ -87,7 +90,8 @@ class Claim:
         self._note = note
         self._memory = memory
         self._delivery = delivery
-        self._digest = digest
+        self._digest = delivery.digest(seal.secret)
+        self._seal = seal
         self._accepted_ms = accepted_ms
         self.known = known
         """The parts that are in the log, by partition."""
@@ -133,7 +137,10 @@ class Claim:
         state = State(
             self._digest, delivery.fingerprint, self._accepted_ms, len(records), self.partitions
         )
-        headers: HeaderList = [(ID_HEADER, delivery.id), (STATE_HEADER, state.pack())]
+        key = records.keys[0] if isinstance(records, RecordColumns) else records[0][1]
+        value = records.values[0] if isinstance(records, RecordColumns) else records[0][2]
+        sealed = state.pack(self._seal, key, value)
+        headers: HeaderList = [(ID_HEADER, delivery.id), (STATE_HEADER, sealed)]
         if isinstance(records, RecordColumns):
             first, *others = records.headers or [[]] * len(records)
             records.headers = [first + headers, *others]

@@ -18,7 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol
 
-from app.codecs.delivery_headers import NOT_COMPARED
+from app.codecs.delivery_headers import Seal
 from app.http.problems import Draining, IdempotencyKeyReused
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.follow import LogFollower, WatchLogs
@@ -94,6 +94,11 @@ class Deliveries:
         self.evicted = 0
         """What was forgotten within its window, because there was too much."""
 
+    @property
+    def _secret_made(self) -> bytes:
+        assert self._secret is not None, "`claimed` asks for it before anything is read"
+        return self._secret
+
     def _tables(self) -> list[DeliveryTable]:
         tables = [memory.table for memory in self._memories.values()]
         return [table for table in tables if table is not None]
@@ -127,7 +132,8 @@ class Deliveries:
         entries = memory.table.find(digest)
         known = self._known(delivery, memory, entries, now_ms) if entries else {}
         memory.running[digest] = asyncio.Event()
-        return Claim(self.note, memory, delivery, digest, known=known, accepted_ms=now_ms)
+        seal = Seal(self._secret, delivery.topic_id)
+        return Claim(self.note, memory, delivery, seal, known=known, accepted_ms=now_ms)
 
     async def claimed(self, delivery: Delivery) -> Claim:
         """Claim a delivery; wait for another request with it, or for the memory.
@@ -191,10 +197,11 @@ class Deliveries:
             if memory.epochs[number] != partition.log_epoch:
                 memory.unload()
                 raise WouldBlock
-            fingerprints = {delivery.fingerprint, entry.fingerprint}
-            if len(fingerprints) > 1 and NOT_COMPARED not in fingerprints:
+            if delivery.fingerprint != entry.fingerprint:
+                if delivery.header is None:
+                    raise IdempotencyKeyReused("the delivery id was used for another body")
                 raise IdempotencyKeyReused(
-                    "the Idempotency-Key was used for another request", header="idempotency-key"
+                    "the Idempotency-Key was used for another request", header=delivery.header
                 )
         self.repeated += bool(known)
         return known
@@ -270,6 +277,7 @@ class Deliveries:
             max_entries=self._most(profile),
             max_bytes=settings.max_delivery_rebuild_bytes,
             max_batch_bytes=settings.max_decompressed_batch_bytes,
+            secret=self._secret_made,
             run=self._run,
         )
         table = await rebuild.table()
@@ -298,6 +306,7 @@ class Deliveries:
             watch=self._watch,
             run=self._run,
             max_batch_bytes=self._settings.max_decompressed_batch_bytes,
+            secret=self._secret_made,
             on_found=partial(self._noted, memory),
         )
         memory.following = asyncio.create_task(follower.run(), name=FOLLOW)

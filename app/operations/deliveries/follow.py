@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol
@@ -16,13 +16,11 @@ from typing import Final, Protocol
 from app.http.problems import ServiceError
 from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.rebuild import HOLDER, READ_BYTES, Run
-from app.operations.deliveries.scan import entries_in
+from app.operations.deliveries.scan import Scanned, entries_in
 from app.operations.deliveries.table import Entry
 from app.operations.read.wait import Watch
 from app.store.port import Partition
 from engine.errors import (
-    CorruptBatch,
-    InvalidRecord,
     LogReplaced,
     NotFound,
     OffsetError,
@@ -64,14 +62,19 @@ class LogFollower:
         watch: WatchLogs,
         run: Run,
         max_batch_bytes: int,
+        secret: bytes,
         on_found: Callable[[], None],
     ) -> None:
-        """`max_batch_bytes` limits one decompressed batch; `on_found` follows each entry."""
+        """`on_found` follows each entry.
+
+        `max_batch_bytes` limits one decompressed batch; `secret` authenticates what is found.
+        """
         self._memory = memory
         self._partitions = partitions
         self._watch = watch
         self._run = run
         self._max_batch_bytes = max_batch_bytes
+        self._secret = secret
         self._on_found = on_found
 
     async def run(self) -> None:
@@ -128,21 +131,13 @@ class LogFollower:
                 error,
             )
             return
-        look = partial(_found_in, fetched.data, number, offset, self._max_batch_bytes)
+        log = Scanned.of(partition, self._secret, self._max_batch_bytes)
+        look = partial(_found_in, fetched.data, offset, log)
         for entry in await self._run(look, HOLDER):
             self._memory.found(entry)
             self._on_found()
         positions[number] = max(offset, fetched.next_offset)
 
 
-def _found_in(
-    data: Buffer, number: int, start_offset: int, max_batch_bytes: int
-) -> Sequence[Entry]:
-    """Return the entries before the first batch that cannot be decoded."""
-    found: list[Entry] = []
-    entries: Iterator[Entry] = entries_in(data, number, start_offset, limit_bytes=max_batch_bytes)
-    try:
-        found.extend(entries)
-    except (CorruptBatch, InvalidRecord) as error:
-        _LOG.warning("some deliveries of partition %d may be forgotten: %s", number, error)
-    return found
+def _found_in(data: Buffer, start_offset: int, log: Scanned) -> Sequence[Entry]:
+    return list(entries_in(data, start_offset, log))

@@ -50,7 +50,8 @@ async def keyed_delivery(
         return fingerprint_of(asked, body)
 
     fingerprint = work() if len(body) <= INLINE_BYTES else await exchange.write(work)
-    return delivery_of(partition, b"key " + exchange.caller.name.encode(), key, fingerprint)
+    scope = b"key " + exchange.caller.name.encode()
+    return delivery_of(partition, scope, key, fingerprint)._replace(header=HEADER.decode())
 
 
 async def run_to_end(work: Coroutine[Any, Any, Answer]) -> Answer:

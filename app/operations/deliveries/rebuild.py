@@ -13,10 +13,10 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from app.operations.deliveries.scan import entries_in
+from app.operations.deliveries.scan import Scanned, entries_in
 from app.operations.deliveries.table import ENTRY_BYTES, DeliveryTable, seconds_of
 from app.store.port import Partition
-from engine.errors import CorruptBatch, InvalidRecord, OffsetBelowLogStart, StoredDataCorrupt
+from engine.errors import OffsetBelowLogStart, StoredDataCorrupt
 from engine.types import Buffer, FetchIsolation
 
 _LOG = logging.getLogger(__name__)
@@ -52,17 +52,19 @@ class Rebuild:
         max_entries: int,
         max_bytes: int,
         max_batch_bytes: int,
+        secret: bytes,
         run: Run,
     ) -> None:
         """Read what was appended at or after `since_ms`, and at most `max_bytes`.
 
-        `max_batch_bytes` limits one decompressed batch.
+        `max_batch_bytes` limits one decompressed batch; `secret` authenticates what is found.
         """
         self._partitions = partitions
         self._since_ms = since_ms
         self._max_entries = max_entries
         self._left_bytes = max_bytes
         self._max_batch_bytes = max_batch_bytes
+        self._secret = secret
         self._run = run
         self.ends: dict[int, int] = {}
         """By partition: where the rebuild ended."""
@@ -133,14 +135,13 @@ class Rebuild:
                 fetched = await partition.read(
                     offset, max_bytes=READ_BYTES, end_offset=end, holder=HOLDER
                 )
-                decode = partial(
-                    _decoded, fetched.data, partition.number, offset, self._max_batch_bytes
-                )
+                log = Scanned.of(partition, self._secret, self._max_batch_bytes)
+                decode = partial(_decoded, fetched.data, offset, log)
                 packed += await self._run(decode, HOLDER)
             except OffsetBelowLogStart:
                 offset = partition.watermarks.log_start_offset
                 continue
-            except (StoredDataCorrupt, CorruptBatch, InvalidRecord) as error:
+            except StoredDataCorrupt as error:
                 _LOG.warning(
                     "deliveries of %s from offset %d to %d may be forgotten: %s",
                     partition.topic_partition,
@@ -153,9 +154,8 @@ class Rebuild:
         return packed
 
 
-def _decoded(data: Buffer, number: int, start_offset: int, max_batch_bytes: int) -> bytes:
-    entries = entries_in(data, number, start_offset, limit_bytes=max_batch_bytes)
-    return b"".join([entry.pack() for entry in entries])
+def _decoded(data: Buffer, start_offset: int, log: Scanned) -> bytes:
+    return b"".join([entry.pack() for entry in entries_in(data, start_offset, log)])
 
 
 def _oldest_first(ranges: Sequence[bytearray]) -> Iterator[bytes]:

@@ -35,6 +35,7 @@ BATCH: Final = b"application/cloudevents-batch+json"
 KEY: Final = "partitionkey"
 
 REQUIRED: Final = ("specversion", "id", "source", "type")
+_EXACT: Final = frozenset({*REQUIRED, KEY})
 VERSIONS: Final = (b"1.0", b"0.3")
 
 MAX_ATTRIBUTES_BYTES: Final = 64 * 1024
@@ -135,6 +136,8 @@ def _attributes_of(event: Buffer) -> tuple[dict[str, bytes], list[_Fault]]:
         name, value = member.lower(), bytes(raw)  # Debezium has capitals, which the names may not
         if name in _DATA or _ATTRIBUTE.fullmatch(name) is None:
             continue
+        if name != member and name in _EXACT:
+            continue  # these say which event it is, whatever stands beside them
         if value[0] == _QUOTE:
             attributes[name] = _TEXT.decode(raw).encode()
         elif value in _FLAGS or _INTEGER.fullmatch(value):

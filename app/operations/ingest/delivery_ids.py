@@ -21,6 +21,7 @@ MAX_ID_BYTES: Final = 1_024
 HEADERS: Final = (b"webhook-id", b"x-github-delivery")
 """Where the senders of Standard Webhooks and GitHub put it, whatever the profile says."""
 
+_NO_ID: Final = frozenset({b"null", b'""'})
 _EVENT_ID: Final = pointer_of("/id")
 _EVENT_SOURCE: Final = pointer_of("/source")
 
@@ -30,21 +31,27 @@ class DeliveryIds(NamedTuple):
 
     scope: bytes = b""
     found: bytes = b""
-    """The id, if the head has it; empty if the body may."""
+    """The id in the head; empty if it has none."""
     pointer: Pointer | None = None
+    """Where the body may have it: looked at first."""
     source: Pointer | None = None
     """Of an event: the id is unique within its source."""
 
     def of(self, body: Body) -> tuple[bytes, bytes] | None:
         """Return the scope and the id of a delivery; None without one.
 
-        Raises MalformedRequest for an id that is too long.
+        An id in the body belongs to its pointer, and to its type: `1` is not `"1"`. A body without
+        one is known by the head's. Raises MalformedRequest for an id that is too long.
         """
         scope, found = self.scope, self.found
         if self.pointer is not None:
-            found = self.pointer.find_text(body) or b""
-            if self.source is not None:
-                scope += self.source.find_text(body) or b""
+            raw = self.pointer.find(body)
+            if raw is not None and raw not in _NO_ID:
+                is_text = raw[:1] == b'"'
+                scope = b"%b %b" % (b"text" if is_text else b"json", self.pointer.text.encode())
+                found = (self.pointer.find_text(body) or b"") if is_text else raw
+                if self.source is not None:
+                    scope += b" " + (self.source.find_text(body) or b"")
         if len(found) > MAX_ID_BYTES:
             raise MalformedRequest(
                 f"the delivery id has {len(found)} bytes, more than {MAX_ID_BYTES}"
@@ -61,15 +68,18 @@ NONE: Final = DeliveryIds()
 
 
 def delivery_ids_of(head: Mapping[bytes, bytes], profile: IngestProfile) -> DeliveryIds:
-    """Return where requests with this head have their id."""
+    """Return where requests with this head have their id: as the profile says, or as senders do."""
     named = profile.delivery_id
+    pointer = source = None
     if named is not None and named.pointer is not None:
-        return DeliveryIds(named.pointer.encode(), pointer=pointer_of(named.pointer))
+        pointer = pointer_of(named.pointer)
+    elif sent_type(head) == cloudevents.EVENT:
+        pointer, source = _EVENT_ID, _EVENT_SOURCE
     for header in HEADERS if named is None or named.header is None else (named.header, *HEADERS):
         if found := head.get(header):
-            return DeliveryIds(header, found)
-    if sent_type(head) == cloudevents.EVENT:
-        return DeliveryIds(b"ce-id ", pointer=_EVENT_ID, source=_EVENT_SOURCE)
+            if named is None or named.pointer is None:
+                pointer = source = None  # a sender's own header comes before the event's id
+            return DeliveryIds(header, found, pointer, source)
     if (found := head.get(b"ce-id")) and cloudevents.is_binary(head):
-        return DeliveryIds(b"ce-id " + head.get(b"ce-source", b""), found)
-    return NONE
+        return DeliveryIds(b"ce-id " + head.get(b"ce-source", b""), found, pointer, source)
+    return NONE if pointer is None else DeliveryIds(pointer=pointer, source=source)

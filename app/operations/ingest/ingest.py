@@ -20,8 +20,9 @@ from app.http.answers import Answer, Body
 from app.http.problems import AppendBrokeOff, CommitTimedOut
 from app.operations.append.append import APPEND_ERRORS, AppendOptions, Receipt, RecordsAppend, build
 from app.operations.append.append_partition import answer_of, complete, run_append
-from app.operations.deliveries.claim import Delivery, delivery_of
+from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of
 from app.operations.deliveries.idempotency_key import (
+    INLINE_BYTES,
     REPLAYED,
     key_of,
     keyed_delivery,
@@ -34,6 +35,7 @@ from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
 from app.operations.ingest.handshakes import challenge_answer
 from app.operations.ingest.profile import IngestProfile
 from app.operations.service import Service
+from app.security.principal import Principal
 from app.store.port import Partition, Run
 from engine.errors import EngineError
 from engine.guard import WouldBlock
@@ -52,20 +54,28 @@ async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
     """Append what a request brings, whatever it is."""
     service = exchange.service
     append = IngestMaker(exchange.head, call)(service, service.any_partition(topic))
+    append.caller = exchange.caller
     key = key_of(exchange.head)
     body = await verified_body(exchange)
     challenge = challenge_answer(service.profiles.of(topic), body)
     if challenge is not None:
         return challenge
-    if key is not None and append.ids.is_none:
-        question = (topic, call.split, exchange.head.get(b"content-type"))
-        append.delivery = await keyed_delivery(exchange, append.partition, key, body, question)
+    if key is not None:
+        await use_key(append, exchange, key, body, call.split)
     return await append_once(append, exchange, body)
+
+
+async def use_key(
+    append: IngestAppend, exchange: Exchange, key: bytes, body: Body, question: object
+) -> None:
+    """Have the append known by its Idempotency-Key if the body turns out to have no id."""
+    asked = (append.partition.topic, question, exchange.head.get(b"content-type"))
+    append.keyed = await keyed_delivery(exchange, append.partition, key, body, asked)
 
 
 async def append_once(append: IngestAppend, exchange: Exchange, body: Body) -> Answer:
     """Append a body unless its delivery was appended before, and return the receipt."""
-    if append.delivery is None and append.ids.is_none:
+    if append.keyed is None and append.ids.is_none:
         return await complete(append, exchange, body)
     return await run_to_end(_deliver(append, exchange, body))
 
@@ -147,7 +157,20 @@ class AlreadyAppended(Exception):
 class IngestAppend(RecordsAppend):
     """The records of one body, for one partition or several."""
 
-    __slots__ = ("_partitions", "_parts", "_sticky", "_written", "delivery", "ids", "plan")
+    __slots__ = (
+        "_partitions",
+        "_parts",
+        "_sticky",
+        "_written",
+        "caller",
+        "delivery",
+        "ids",
+        "keyed",
+        "plan",
+    )
+
+    caller: Principal
+    """The sender, whose ids are its own; a signature is verified before the body is looked at."""
 
     def __init__(
         self, service: Service, partition: Partition, plan: Plan, ids: DeliveryIds
@@ -158,6 +181,8 @@ class IngestAppend(RecordsAppend):
         self.ids = ids
         self.delivery: Delivery | None = None
         """What the request is known by; None until the body is there, or without an id."""
+        self.keyed: Delivery | None = None
+        """The same by Idempotency-Key, for a body without an id of its own."""
         self.records = []
         self._parts: Mapping[int, NewRecords] = {}
         """The records by partition, once the body is decoded."""
@@ -173,6 +198,8 @@ class IngestAppend(RecordsAppend):
         Raises AlreadyAppended; WouldBlock if that takes a wait, or the records have several
         partitions.
         """
+        if len(body) > INLINE_BYTES and not self.ids.is_none:
+            raise WouldBlock  # it is hashed
         self._identify(body)
         if self.delivery is not None and self.claim is None:
             self.claim = self._service.deliveries.claim(self.delivery)
@@ -206,8 +233,15 @@ class IngestAppend(RecordsAppend):
 
     def _identify(self, body: Body) -> None:
         """Find the id of the delivery, unless it is known."""
-        if self.delivery is None and (named := self.ids.of(body)) is not None:
-            self.delivery = delivery_of(self.partition, *named)
+        if self.delivery is not None:
+            return
+        named = self.ids.of(body)
+        if named is None:
+            self.delivery = self.keyed
+            return
+        scope, found = named
+        scope = b"%b %b" % (self.caller.name.encode(), scope)
+        self.delivery = delivery_of(self.partition, scope, found, fingerprint_of(b"", body))
 
     def _place(self) -> None:
         """Choose the partition of records without a key: the same for a repetition."""

@@ -29,8 +29,9 @@ from app.http.problems import (
     problem_answer,
     problem_members,
 )
+from app.operations.deliveries.idempotency_key import key_of
 from app.operations.exchange import Exchange
-from app.operations.ingest.ingest import IngestMaker, append_once, verified_body
+from app.operations.ingest.ingest import IngestMaker, append_once, use_key, verified_body
 from app.operations.request_content import sent_type
 from schemas.produce import OtlpSignal
 
@@ -112,8 +113,13 @@ async def ingest_otlp(exchange: Exchange, topic: str, signal: OtlpSignal) -> Ans
     append.plan = append.plan._replace(
         cut=cut, headers=[*append.plan.headers, ("otlp-signal", signal.encode())], is_event=False
     )
+    append.caller = exchange.caller
+    key = key_of(exchange.head)
+    body = await verified_body(exchange)
+    if key is not None:
+        await use_key(append, exchange, key, body, signal)
     with suppress(_NothingExported):
-        await append_once(append, exchange, await verified_body(exchange))
+        await append_once(append, exchange, body)
     return Answer(200, [(b"content-type", media_type), NO_STORE], _EMPTY[media_type])
 
 

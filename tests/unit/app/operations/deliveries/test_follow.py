@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.codecs.delivery_headers import STATE_HEADER, State
+from app.codecs.delivery_headers import STATE_HEADER, Seal, State
 from app.operations.deliveries import follow
 from app.operations.deliveries.follow import LogFollower
 from app.operations.deliveries.memory import TopicMemory
@@ -45,6 +45,7 @@ def follower_of(api: Api, memory: TopicMemory) -> LogFollower:
         watch=api.service.tail.watch,
         run=api.service.workers.read,
         max_batch_bytes=1 << 20,
+        secret=b"secret",
         on_found=lambda: None,
     )
 
@@ -52,7 +53,8 @@ def follower_of(api: Api, memory: TopicMemory) -> LogFollower:
 async def write(api: Api, number: int, partition: int = 0) -> None:
     """Append a delivery as another service would."""
     state = State(bytes([number]) * 16, bytes(8), START_MS, 1, 0)
-    batch = build_batch([(START_MS, None, b"x", [(STATE_HEADER, state.pack())])])
+    sealed = state.pack(Seal(b"secret", api.service.topic("events").topic_id), None, b"x")
+    batch = build_batch([(START_MS, None, b"x", [(STATE_HEADER, sealed)])])
     path = f"/v1/topics/events/partitions/{partition}/batches"
     answer = await api.client.post(path, content=bytes(batch), headers=RAW)
     assert answer.status_code == 201

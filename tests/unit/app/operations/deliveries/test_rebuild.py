@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.codecs.delivery_headers import STATE_HEADER, State
+from app.codecs.delivery_headers import STATE_HEADER, Seal, State
 from app.operations.deliveries import rebuild
 from app.operations.deliveries.rebuild import Rebuild
 from app.operations.deliveries.table import DeliveryTable
@@ -21,6 +21,7 @@ from tests.support.time import START_MS
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
+SECRET = b"secret"
 
 
 @pytest.fixture
@@ -42,7 +43,8 @@ def digest(number: int) -> bytes:
 def write(api: Api, number: int, seconds: int, partition: int = 0, base: int = 0) -> int:
     """Append some records, of which the first has a delivery; return its offset."""
     state = State(digest(number), bytes(8), seconds * 1000, 2, 0)
-    headers = [(STATE_HEADER, state.pack())]
+    seal = Seal(SECRET, api.service.topic("events").topic_id)
+    headers = [(STATE_HEADER, state.pack(seal, None, b"x" * 100))]
     records = [(START_MS, None, b"x" * 100, headers), (START_MS + base, None, b"y" * 200, [])]
     return api.log(partition=partition).append(build_batch(records)).base_offset
 
@@ -54,6 +56,7 @@ async def rebuilt(api: Api, **changes: Any) -> DeliveryTable:
         "max_entries": 10_000,
         "max_bytes": 100 * MIB,
         "max_batch_bytes": MIB,
+        "secret": SECRET,
         "run": api.service.workers.read,
     }
     partitions = api.service.partitions("events")

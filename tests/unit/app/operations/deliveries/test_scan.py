@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.codecs.delivery_headers import STATE_HEADER, State
-from app.operations.deliveries.scan import entries_in
+from app.codecs.delivery_headers import STATE_HEADER, Seal, State
+from app.operations.deliveries import scan
+from app.operations.deliveries.scan import Scanned, entries_in
 from app.operations.deliveries.table import Entry
 from engine.records import chunks
 from engine.records.batch import BatchView
@@ -17,6 +18,7 @@ from tests.support.legacy import legacy_message
 
 MIB = 1 << 20
 NOW_MS = 1_795_219_400_123
+SEAL = Seal(b"secret", "topic")
 
 
 def state(number: int, count: int = 1) -> State:
@@ -28,13 +30,13 @@ def entry(number: int, offset: int, timestamp: int, count: int = 1) -> Entry:
 
 
 def record(timestamp: int, header: State | bytes | None = None) -> NewRecord:
-    content = header.pack() if isinstance(header, State) else header
+    content = header.pack(SEAL, None, b"tidelog-delivery") if isinstance(header, State) else header
     headers = [("a", b"b"), (STATE_HEADER, content)] if content is not None else []
     return timestamp, None, b"tidelog-delivery", headers
 
 
 def found(data: bytes | bytearray | memoryview, start: int = 0) -> list[Entry]:
-    return list(entries_in(data, 3, start, limit_bytes=MIB))
+    return list(entries_in(data, start, Scanned(3, SEAL, Codec.ZSTD, MIB)))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -81,3 +83,31 @@ def test_what_has_no_delivery_is_not_decoded(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_name_alone_is_no_delivery(content: bytes) -> None:
     """In a value, or in a header with other content."""
     assert found(build_batch([record(1), record(2, content)])) == []
+
+
+def test_what_a_client_compressed_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's own batches have the topic's codec: bombs of others cost their header only."""
+    decoded: list[int] = []
+    look = chunks.records_of
+
+    def counted(batch: BatchView, *, limit_bytes: int) -> object:
+        decoded.append(batch.header.base_offset)
+        return look(batch, limit_bytes=limit_bytes)
+
+    monkeypatch.setattr(scan, "records_of", counted)
+    bombs = bytearray()
+    for number in range(20):
+        bombs += build_batch([record(1, state(number))], base_offset=number, codec=Codec.ZSTD)
+    ours = build_batch([record(2, state(50))], base_offset=20, codec=Codec.GZIP)
+    log = Scanned(3, SEAL, Codec.GZIP, MIB)
+    assert [one.base_offset for one in entries_in(bombs + ours, 0, log)] == [20]
+    assert decoded == [20]
+
+
+def test_a_batch_that_cannot_be_understood_costs_itself() -> None:
+    """Neither damage nor a bomb ends the search."""
+    damaged = build_batch([record(1, state(1))], codec=Codec.ZSTD)
+    damaged[-4:] = b"\xff\xff\xff\xff"
+    bomb = build_batch([(1, None, bytes(2 * MIB), [])], base_offset=1, codec=Codec.ZSTD)
+    ours = build_batch([record(2, state(50))], base_offset=2, codec=Codec.ZSTD)
+    assert [one.base_offset for one in found(damaged + bomb + ours)] == [2]
