@@ -226,8 +226,8 @@ class Reconciled:
 
     topics: Mapping[str, Topic]
     unmarked: tuple[TopicPartition, ...]
-    """Partitions of known topics without a directory, or whose directory has no topic id, because
-    of a crash."""
+    """Partitions of known topics without a directory, because of a crash, and directories without a
+    topic id, because of a crash or of a broker before 2.8."""
     leftovers: tuple[TopicPartition, ...]
     """Directories of topics whose deletion a crash interrupted."""
 
@@ -253,13 +253,15 @@ def reconcile(
     }
     for name, directories in _by_topic(served).items():
         topics[name] = _reconcile_topic(name, topics.get(name), directories)
-    unmarked = [
+    # A broker before 2.8 wrote no topic ids: Kafka 4 would set such a partition aside as a stray.
+    unmarked = {log for log, topic_id in served.items() if topic_id is None}
+    unmarked |= {
         log
         for topic in topics.values()
         for log in (TopicPartition(topic.name, number) for number in topic.own_partitions)
-        if served.get(log) is None
-    ]
-    return Reconciled(topics, tuple(unmarked), tuple(sorted(leftovers)))
+        if log not in served
+    }
+    return Reconciled(topics, tuple(sorted(unmarked)), tuple(sorted(leftovers)))
 
 
 def _by_topic(

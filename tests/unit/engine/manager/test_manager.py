@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.partition_metadata import read_topic_id
 from engine.checkpoint.topics_file import TopicEntry, TopicsFile
 from engine.errors import (
     DirectoryLocked,
@@ -180,6 +181,30 @@ def test_an_unclean_broker_is_recovered() -> None:
     manager = world.open_manager()
     ends = {str(log.topic_partition): log.watermarks.high_watermark for log in manager.logs()}
     assert ends == {"codec-lz4-0": 250, "epochs-0": 20, "segments-0": 9000, "txn-0": 223}
+
+
+@pytest.mark.parametrize("archive", ["clean", "killed"])
+def test_directories_of_a_broker_before_topic_ids_get_them(archive: str) -> None:
+    """One id for each topic, kept by the next start; nothing else of a partition changes.
+
+    Kafka 4 sets a partition without `partition.metadata` aside, and all its records with it.
+    """
+    world = World()
+    world.disk.put(golden_archive(archive), DATA)
+    folders = [path.name for path in golden_partitions(archive)]
+    for name in folders:
+        world.fs.remove(DATA / name / names.PARTITION_METADATA)
+    first = world.open_manager()
+    ids = {name: topic.topic_id for name, topic in first.topics().items()}
+    ends = {log.topic_partition: log.watermarks for log in first.logs()}
+    first.close()
+    for name in folders:
+        topic = name.rpartition("-")[0]
+        assert read_topic_id(world.fs, DATA / name / names.PARTITION_METADATA) == ids[topic]
+    world.restart(power_cut=True)
+    again = world.open_manager()
+    assert {name: topic.topic_id for name, topic in again.topics().items()} == ids
+    assert {log.topic_partition: log.watermarks for log in again.logs()} == ends
 
 
 @kafka("LogManagerTest.testLoadLogsSkipRemoteIndexCache")

@@ -48,10 +48,12 @@ def test_a_directory_that_the_file_does_not_know_is_adopted() -> None:
 
 
 def test_an_adopted_topic_without_an_id_gets_one() -> None:
-    """Directories of a broker that knew no topic ids are adopted too, and not written to."""
-    plan = reconcile({}, {partition(0): None})
+    """Directories of a broker that knew no topic ids get it too; those with one keep theirs."""
+    plan = reconcile({}, {partition(0): None, partition(3): None})
     assert is_topic_id(plan.topics["events"].topic_id)
-    assert plan.unmarked == ()
+    assert plan.unmarked == (partition(0), partition(3))
+    mixed = reconcile({}, {partition(0): ID, partition(3): None})
+    assert (mixed.topics["events"].topic_id, mixed.unmarked) == (ID, (partition(3),))
 
 
 def test_missing_partitions_of_an_adopted_topic_are_not_made() -> None:
