@@ -12,6 +12,7 @@ from schemas.common import (
     INT64,
     INT64_MAX,
     LATEST,
+    Absent,
     Count,
     Flag,
     Int64,
@@ -104,6 +105,15 @@ class RetentionParameters(Parameters):
     `false`."""
 
 
+class HeldSegment(ResponseModel):
+    """The oldest segment that stays, because a record in it has a time in the future."""
+
+    base_offset: Count
+    """Base offset of the segment."""
+    largest_timestamp: Int64
+    """Largest time of its records, epoch milliseconds: retention counts from it."""
+
+
 class RetentionReport(Marks):
     """What one retention pass removed, or would remove."""
 
@@ -111,6 +121,8 @@ class RetentionReport(Marks):
     """Whether nothing was removed, as requested."""
     removed: list[RemovedSegment]
     """Segments in the order of their offsets."""
+    held_by: HeldSegment | Absent = None
+    """What keeps all later segments from retention by time; absent if nothing does."""
 
 
 class TruncateLog(Model):

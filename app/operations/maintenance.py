@@ -67,7 +67,11 @@ async def run_retention(partition: LocalPartition, *, dry_run: bool) -> Answer:
     """Remove the segments that are due, or only report them."""
     removed = await partition.maintenance.run_retention(dry_run=dry_run)
     shown = [{**segment._asdict(), "reason": segment.reason.value} for segment in removed]
-    return log_answer(partition, {"dry_run": dry_run, "removed": shown})
+    body: dict[str, object] = {"dry_run": dry_run, "removed": shown}
+    held = await partition.maintenance.held_by_time()
+    if held is not None:
+        body["held_by"] = {"base_offset": held[0], "largest_timestamp": held[1]}
+    return log_answer(partition, body)
 
 
 async def delete_records(partition: Partition, before_offset: int) -> Answer:

@@ -112,3 +112,28 @@ async def test_what_a_compaction_would_rewrite_is_told_before(tmp_path: Path) ->
         await api.create("plain")
         answer = await api.client.get("/v1/topics/plain/partitions/0/compaction")
         assert (answer.status_code, answer.json()["code"]) == (422, "policy_violation")
+
+
+async def test_retention_names_the_record_that_holds_it(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A time in the future keeps its segment and all after it: the answer and the log say so."""
+    await api.create("late", retention_ms=-1, message_timestamp_after_max_ms=2**62)
+    log = "/v1/topics/late/partitions/0"
+    future = api.service.clock.now_ms() + 10**9
+    for timestamp in (0, future, 0, 0):
+        record = {"value": 1, "timestamp": timestamp}
+        await api.client.post(f"{log}/records", json={"records": [record]})
+        await api.client.post(f"{log}/roll")
+    await api.client.patch("/v1/topics/late", json={"config": {"retention.ms": "1"}})
+    report = (await api.client.post(f"{log}/retention?dry_run")).json()
+    assert report["held_by"] == {"base_offset": 1, "largest_timestamp": future}
+    assert [one["base_offset"] for one in report["removed"]] == [0]
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            assert (await api.client.post(f"{log}/retention")).json()["held_by"]
+    told = [one for one in caplog.messages if "is in the future" in one]
+    assert len(told) <= 1
+    await api.client.patch("/v1/topics/late", json={"config": {"retention.ms": "-1"}})
+    report = (await api.client.post(f"{log}/retention?dry_run")).json()
+    assert "held_by" not in report

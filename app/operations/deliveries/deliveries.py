@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol
@@ -29,7 +30,7 @@ from app.operations.ingest.profile import IngestProfile
 from app.settings import Settings
 from app.store.port import Partition
 from engine.clock import Clock
-from engine.errors import Recovering, TopicNotFound
+from engine.errors import OffsetBeyondLogEnd, Recovering, TopicNotFound
 from engine.guard import WouldBlock
 
 _LOG = logging.getLogger(__name__)
@@ -256,7 +257,8 @@ class Deliveries:
         try:
             async with self._rebuilds:
                 while memory.table is None:
-                    await self._rebuild_once(memory)
+                    with suppress(OffsetBeyondLogEnd):  # truncated meanwhile: read again
+                        await self._rebuild_once(memory)
         except BaseException:
             self._memories.pop(memory.topic_id, None)
             raise

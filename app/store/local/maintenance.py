@@ -85,6 +85,10 @@ class Maintenance:
         work = partial(self._log.maintenance.run_retention, dry_run=dry_run)
         return await self._workers.administer(work)
 
+    async def held_by_time(self) -> tuple[int, int] | None:
+        """Return base offset and largest time of the segment that a time in the future keeps."""
+        return await self._workers.administer(self._log.maintenance.held_by_time)
+
     async def truncate(self, to_offset: int, expected: LogTag) -> None:
         """Truncate the log, if its end is still the expected one.
 

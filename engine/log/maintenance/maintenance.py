@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.config import LogConfig
@@ -14,7 +15,11 @@ from engine.log.maintenance.compaction import Compaction
 from engine.log.read.fetch import ReadRequest
 from engine.log.read.reader import LogReader
 from engine.log.results import CopySource, RemovedSegment
+from engine.segment.segment import Segment
+from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, LogStartReason
+
+_LOG = logging.getLogger(__name__)
 
 
 class Maintenance:
@@ -25,11 +30,40 @@ class Maintenance:
         self._reader = reader
         self._durability = durability
         self._is_removing = False
+        self._held_base_offset: int | None = None
+        """The segment that was reported to wait for its time."""
 
     @property
     def is_removing(self) -> bool:
         """Whether a removed first segment may still have its old name on disk."""
         return self._is_removing
+
+    def held_by_time(self) -> tuple[int, int] | None:
+        """Return base offset and largest time of the segment that a time in the future keeps."""
+        core = self._core
+        now_ms = core.context.clock.now_ms()
+        with core.lock:
+            core.ensure_open()
+            state = core.state
+            config, marks = state.local.config, state.watermarks
+            segments = state.local.segments.snapshot.segments
+            with core.context.health.reading:
+                due = retention.removable(segments, config, marks, now_ms)
+                held = retention.held_by_time(segments[len(due) :], config, marks, now_ms)
+                return None if held is None else (held.base_offset, held.largest_timestamp)
+
+    def _report_held(
+        self, left: Sequence[Segment], config: LogConfig, marks: Watermarks, now_ms: int
+    ) -> None:
+        held = retention.held_by_time(left, config, marks, now_ms)
+        if held is not None and held.base_offset != self._held_base_offset:
+            _LOG.warning(
+                "%s: retention by time waits for segment %d: a record's time, %d, is in the future",
+                self._core.topic_partition,
+                held.base_offset,
+                held.largest_timestamp,
+            )
+        self._held_base_offset = None if held is None else held.base_offset
 
     def run_retention(self, *, dry_run: bool = False) -> list[RemovedSegment]:
         """Remove, or with `dry_run` only list, the segments that retention no longer keeps.
@@ -46,6 +80,7 @@ class Maintenance:
                 marks, segments = state.watermarks, state.local.segments.snapshot.segments
                 with context.health.reading:
                     removed = retention.removable(segments, state.local.config, marks, now_ms)
+                    self._report_held(segments[len(removed) :], state.local.config, marks, now_ms)
                 if dry_run or not removed:
                     return removed
                 with context.health.appending:  # first: without it nothing may be removed

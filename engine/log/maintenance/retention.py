@@ -68,6 +68,22 @@ def removable(
     return removed
 
 
+def held_by_time(
+    left: Sequence[Candidate], config: LogConfig, marks: Watermarks, now_ms: int
+) -> Candidate | None:
+    """Return the segment in which a record's time in the future keeps it, and all after it.
+
+    `left` are the segments that `removable` leaves. None if retention by time is off, or if the
+    oldest of them ends above the high watermark anyway.
+    """
+    if not config.deletes or config.retention_ms < 0 or not left:
+        return None
+    following = _following(left, 0)
+    end_offset = marks.log_end_offset if following is None else following.base_offset
+    is_held = left[0].largest_timestamp > now_ms and marks.high_watermark >= end_offset
+    return left[0] if is_held else None
+
+
 def _following(segments: Sequence[Candidate], index: int) -> Candidate | None:
     return segments[index + 1] if index + 1 < len(segments) else None
 

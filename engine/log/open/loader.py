@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -416,16 +416,7 @@ class Loader:
             end_offset = self._segments.active.read_next_offset()
             if end_offset >= start:
                 return end_offset
-            if self._request.was_clean:
-                # No clean stop leaves that: the checkpoint is wrong, and must not cost the log.
-                _LOG.error(
-                    "%s ends at %d: ignoring the checkpoint of its start, %d",
-                    self._request.directory,
-                    end_offset,
-                    start,
-                )
-                self._request = replace(self._request, log_start_offset=0)
-                return end_offset
+            # Whatever took its end away: readers were told that what is below the start is deleted.
             _LOG.warning(
                 "%s ends at %d, below its start %d: starting an empty log there",
                 self._request.directory,

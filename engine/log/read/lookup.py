@@ -1,8 +1,8 @@
 """Finds offsets by time; Kafka's `UnifiedLog.fetchOffsetByTimestamp`.
 
-Only the first segment whose largest timestamp reaches the time is searched, from the position that
-its time index gives. If compaction has removed the matching record there, nothing is found, as in
-Kafka; if it lies below the log start, the next segment is searched. Records at or above the
+The first segment whose largest timestamp reaches the time is searched, from the position that its
+time index gives. If compaction has removed the matching record there, or it lies below the log
+start, the next segment is searched; Kafka finds nothing in the first case. Records at or above the
 reader's bound are not found.
 """
 
@@ -48,7 +48,7 @@ def first_at_or_after(
     for segment in _present(segments, bounds.log_start_offset):
         if segment.largest_timestamp >= timestamp_ms:
             found = _search(segment, timestamp_ms, bounds)
-            if found is not None or segment.base_offset >= bounds.log_start_offset:
+            if found is not None:
                 return found
     return None
 

@@ -193,6 +193,21 @@ def test_a_rebuilt_index_keeps_the_snapshots_above_it() -> None:
     assert [world.disk.read_bytes(path) for path in snapshots] == before
 
 
+@pytest.mark.parametrize("was_clean", [False, True])
+def test_a_log_that_ends_below_its_start_begins_anew_there(*, was_clean: bool) -> None:
+    """Deleted records are not served again, and no offset gets another record."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill_segments(log, 3, 3)
+    log.durability.flush()
+    log.close()
+    world.restart(power_cut=False)
+    again = world.open_uncommitted(CONFIG, log_start_offset=17, was_clean=was_clean)
+    marks = again.watermarks
+    assert (marks.log_start_offset, marks.log_end_offset) == (17, 17)
+    assert again.append(new_batch()).base_offset == 17
+
+
 @pytest.mark.parametrize("entries", [[], [(-1, 2), (-1, 3)], [(-1, 3)]])
 def test_a_time_index_without_a_time_is_rebuilt(entries: list[tuple[int, int]]) -> None:
     """The times are in the first batches; the last ones, which a start checks, have none."""
