@@ -416,7 +416,7 @@ class Loader:
             end_offset = self._segments.active.read_next_offset()
             if end_offset >= start:
                 return end_offset
-            # Whatever took its end away: readers were told that what is below the start is deleted.
+            # Whatever took its end away: for readers, what is below the start is deleted.
             _LOG.warning(
                 "%s ends at %d, below its start %d: starting an empty log there",
                 self._request.directory,
