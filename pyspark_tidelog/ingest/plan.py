@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from pyspark_tidelog.ingest.job import INFER, IngestJob
 from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.identity import Terms, load_identity
-from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, infer_schema
+from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, ddl_of, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.option_values import ensure_topic_name
 from pyspark_tidelog.partitions import LogSnapshot
@@ -33,6 +34,8 @@ from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.places import Place
 from pyspark_tidelog.tables.table import Table
 from pyspark_tidelog.tables.target import Target, parse_target
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,9 @@ def _values(
     known = load_identity(checkpoint if job.topic_pattern is None else open_table(target).place)
     if known is not None and known.terms.schema is not None:
         return StructType.fromJson(dict(known.terms.schema))
-    return infer_schema(_sample(options, client, snapshot))
+    schema = infer_schema(_sample(options, client, snapshot))
+    _LOG.warning("the schema that was inferred, to edit and give as --schema: %s", ddl_of(schema))
+    return schema
 
 
 def _sample(

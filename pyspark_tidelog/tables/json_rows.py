@@ -1,10 +1,10 @@
 """Converts JSON values to rows of a schema, with a reason for each value that does not fit.
 
 A value fits if it is one JSON object whose fields have the types of the schema. A missing or null
-field becomes null, unless it is NOT NULL; fields that are not in the schema are ignored. Only types
-that JSON does not have are converted: dates and timestamps are ISO 8601 text (UTC without a time
-zone), decimals are numbers or text, binary is base64. A record without a value becomes a row of
-nulls.
+field becomes null, unless it is NOT NULL; fields that are not in the schema are ignored. A column
+of text takes any value: what is no text is its JSON, as in Spark. Otherwise only types that JSON
+does not have are converted: dates and timestamps are ISO 8601 text (UTC without a time zone),
+decimals are numbers or text, binary is base64. A record without a value becomes a row of nulls.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Required, TypedDict
 
@@ -29,7 +30,7 @@ def _integer(bits: int) -> Any:  # noqa: ANN401 -- a type form, made at run time
 
 # What msgspec decodes, and the Arrow type.
 _SCALARS: Final[dict[type[T.DataType], tuple[Any, pa.DataType]]] = {
-    T.StringType: (str, pa.string()),
+    T.StringType: (str | int | float | bool | list | dict, pa.string()),
     T.BinaryType: (bytes, pa.binary()),  # base64 in JSON
     T.BooleanType: (bool, pa.bool_()),
     T.ByteType: (_integer(8), pa.int8()),
@@ -73,6 +74,7 @@ class JsonRows:
         try:
             return Fitted(pa.array(rows, self._arrow_type), reasons)
         except (pa.ArrowException, OverflowError, ValueError):
+            rows = [None if row is None else _with_text(row, self._schema) for row in rows]
             return self._one_by_one(rows, reasons)
 
     def _decode(self, value: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
@@ -86,6 +88,8 @@ class JsonRows:
 
     def _one_by_one(self, rows: list[dict[str, Any] | None], reasons: list[str | None]) -> Fitted:
         """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
+        with suppress(pa.ArrowException, OverflowError, ValueError):
+            return Fitted(pa.array(rows, self._arrow_type), reasons)
         for index, row in enumerate(rows):
             try:
                 pa.array([row], self._arrow_type)
@@ -151,6 +155,24 @@ def _python_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type for
             return make("Row", fields, total=False)
         case _:
             return _SCALARS[type(data_type)][0]
+
+
+def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- what JSON holds
+    """Return a value with JSON in place of what is no text in a column of text."""
+    match data_type:
+        case _ if value is None:
+            return None
+        case T.StringType():
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        case T.ArrayType():
+            return [_with_text(each, data_type.elementType) for each in value]
+        case T.MapType():
+            return {name: _with_text(each, data_type.valueType) for name, each in value.items()}
+        case T.StructType():
+            types = {each.name: each.dataType for each in data_type.fields}
+            return {name: _with_text(each, types[name]) for name, each in value.items()}
+        case _:
+            return value
 
 
 def _in_a_line(error: Exception) -> str:

@@ -90,7 +90,7 @@ def test_a_field_had_to_fit_only_once_its_column_was_there(
 ) -> None:
     """Before, the record is a row; afterwards the same value is a bad record."""
     sent = [*SENT]
-    poison = json.dumps({"id": 1, "name": 5}).encode()
+    poison = json.dumps({"id": 1, "price": "no"}).encode()
     sent[1] = sent[8] = SentRecord(1_788_000_000_000, b"k", poison)
     found = rows()
     lake.put(0, found[:8])
