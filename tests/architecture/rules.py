@@ -47,15 +47,6 @@ UNFINISHED = re.compile(
 )
 EXEMPTION = re.compile(r"#\s*(?:noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*|type:\s*ignore(?:\[[^\]]*\])?)")
 
-# Words of sentences that have to be read twice. A help, not a game: the aim is the sentence.
-RIDDLES = re.compile(
-    r"\b(?:amid|anew|anybody|everybody|nobody|somebody|the other one|told|whoever"
-    r"|behind(?! (?:a|the|each|its) (?:reverse )?(?:nginx|promise|proxy))"
-    r"|(?<!there )(?:are|is) no(?! (?:fewer|longer|more)))\b",
-    re.IGNORECASE,
-)
-PLAIN_ROOMS = ("app/", "engine/", "pyspark_tidelog/", "schemas/", "tests/")
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -279,15 +270,6 @@ def names_say_something(source: Source) -> Iterator[str]:
             yield f"{source.at(node)}: {node.name} says nothing"
 
 
-def sentences_are_plain(source: Source) -> Iterator[str]:
-    """Docstrings, comments and messages say who does what, in the words that engineers expect."""
-    if not source.path.startswith(PLAIN_ROOMS):
-        return
-    for line, text in source.sentences():
-        if match := RIDDLES.search(" ".join(text.split())):
-            yield f"{source.path}:{line}: {match.group()}"
-
-
 def braces_are_filled(source: Source) -> Iterator[str]:
     """No part of an f-string has a name in braces that is printed as it stands."""
     for node in ast.walk(source.tree):
@@ -316,5 +298,4 @@ RULES: tuple[Rule, ...] = (
     nothing_is_unfinished,
     exemptions_have_a_reason,
     names_say_something,
-    sentences_are_plain,
 )
