@@ -2,7 +2,7 @@
 
 A value fits if it is one JSON object whose fields have the types of the schema. A missing or null
 field becomes null, unless it is NOT NULL; fields that are not in the schema are ignored. A column
-of text takes any value: what is no text is its JSON, as in Spark. Otherwise only types that JSON
+of text takes any value: what is not text is its JSON, as in Spark. Otherwise only types that JSON
 does not have are converted: dates and timestamps are ISO 8601 text (UTC without a time zone),
 decimals are numbers or text, binary is base64. A record without a value becomes a row of nulls.
 """
@@ -158,7 +158,7 @@ def _python_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type for
 
 
 def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- what JSON holds
-    """Return a value with JSON in place of what is no text in a column of text."""
+    """Return a value with JSON in place of what is not text in a column of text."""
     match data_type:
         case _ if value is None:
             return None
