@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rules import RIDDLES
-
 CHECKOUT = Path(__file__).parents[2]
 COLUMNS = 100
 
@@ -70,16 +68,6 @@ def links_lead_somewhere(page: str, text: str) -> Iterator[str]:
             yield f"{page}: {target}"
 
 
-def sentences_are_plain(page: str, text: str) -> Iterator[str]:
-    """Prose has no word that makes readers stop; the rows of the generated page are exempt."""
-    if page == "docs/conformance.md":
-        return
-    paragraphs = "\n".join(CODE.sub("``", line) for _, line in prose(text)).split("\n\n")
-    for paragraph in paragraphs:
-        if match := RIDDLES.search(" ".join(paragraph.split())):
-            yield f"{page}: {match.group()}"
-
-
 @cache
 def is_defined(name: str) -> bool:
     try:
@@ -94,7 +82,6 @@ RULES: tuple[Rule, ...] = (
     paths_exist,
     modules_exist,
     links_lead_somewhere,
-    sentences_are_plain,
 )
 
 OFFENCES: list[tuple[Rule, str]] = [
@@ -105,7 +92,6 @@ OFFENCES: list[tuple[Rule, str]] = [
     (modules_exist, "```text\nengine.log.gone\n```"),
     (modules_exist, "`engine.log.log.Log.gone`"),
     (links_lead_somewhere, "[gone](gone.md#there)"),
-    (sentences_are_plain, "Whoever waits\nis told."),
 ]
 
 ALLOWED: list[tuple[Rule, str]] = [
@@ -116,7 +102,6 @@ ALLOWED: list[tuple[Rule, str]] = [
     (paths_exist, "`app/cli.py` `engine/log` `/v1/app/gone` `tests/interop/golden/`"),
     (modules_exist, "`engine.log.log.Log.append`, `engine.clock`; message.engine.gone"),
     (links_lead_somewhere, "[here](README.md#there) [there](https://example.org/gone)"),
-    (sentences_are_plain, "It counts as `behind`.\n\n```sh\n# told\n```"),
 ]
 
 
