@@ -123,6 +123,7 @@ class World:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         was_clean: bool = False,
+        high_watermark: int = 0,
     ) -> Log:
         """Open a log as it is found; after an unclean stop nothing of it is visible yet."""
         path = self.directory / partition_directory_name(log)
@@ -135,6 +136,7 @@ class World:
             recovery_point,
             log_start_offset,
             was_clean,
+            high_watermark,
             is_gapless=not config.is_compacted,
         )
         return Log.open(self.context(), log, TOPIC_ID, request)

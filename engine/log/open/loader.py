@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -415,6 +415,18 @@ class Loader:
         if len(self._segments):
             end_offset = self._segments.active.read_next_offset()
             if end_offset >= start:
+                return end_offset
+            promised = max(self._request.recovery_point, self._request.high_watermark)
+            if self._request.was_clean and promised < start:
+                # A clean stop wrote all three, and no start is above what was committed.
+                _LOG.warning(
+                    "the checkpoint has the start of %s at %d, above all that was committed (%d): "
+                    "starting it where its first segment does",
+                    self._request.directory,
+                    start,
+                    promised,
+                )
+                self._request = replace(self._request, log_start_offset=0)
                 return end_offset
             # Whatever took its end away: for readers, what is below the start is deleted.
             _LOG.warning(

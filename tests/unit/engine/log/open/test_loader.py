@@ -202,7 +202,9 @@ def test_a_log_that_ends_below_its_start_begins_anew_there(*, was_clean: bool) -
     log.durability.flush()
     log.close()
     world.restart(power_cut=False)
-    again = world.open_uncommitted(CONFIG, log_start_offset=17, was_clean=was_clean)
+    again = world.open_uncommitted(
+        CONFIG, log_start_offset=17, was_clean=was_clean, high_watermark=17
+    )
     marks = again.watermarks
     assert (marks.log_start_offset, marks.log_end_offset) == (17, 17)
     assert again.append(new_batch()).base_offset == 17
