@@ -365,6 +365,10 @@ class Settings(KafkaSettings):
     """While the TLS files cannot be used, the current ones stay valid for this long; then no
     connection is accepted. Otherwise a withdrawn client CA would be valid for ever."""
 
+    keep_alive_ms: Annotated[int, Field(ge=1_000)] = 75_000
+    """How long a connection without a request stays open, in whole seconds; longer than a proxy
+    in front keeps one: it would send a request into a connection that is just being closed."""
+
     tls_handshake_timeout_ms: Positive = 5_000
     """Timeout of a TLS handshake."""
 

@@ -43,6 +43,9 @@ class TopicTailParameters(Parameters):
     from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     offsets: OffsetForm = "number"
     """`string` shows offsets in events as JSON strings, for browsers. Default `number`."""
+    last_event_id: str = Field("", alias="lastEventId")
+    """Id of the last event, for clients that cannot send the header `Last-Event-ID`, which
+    overrides it: resume from it. Default: none."""
 
 
 class TailParameters(TopicTailParameters):
@@ -98,7 +101,10 @@ def _json_of(name: str) -> dict[str, JsonValue]:
 
 EventId = Annotated[
     str,
-    Field(pattern="^[0-9]{1,19}$", description="Next offset: what `Last-Event-ID` resumes from."),
+    Field(
+        pattern=r"^[A-Za-z0-9_-]+\.[0-9]{1,10}:[0-9]{1,19}$",
+        description="Log id and next offset: what `Last-Event-ID` resumes from.",
+    ),
 ]
 
 
@@ -166,7 +172,7 @@ class TopicTailEnd(ResponseModel):
 TopicEventId = Annotated[
     str,
     Field(
-        pattern="^[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*$",
+        pattern=r"^[A-Za-z0-9_-]+;[0-9]+\.[0-9]+:[0-9]+(,[0-9]+\.[0-9]+:[0-9]+)*$",
         description="Next offset of every partition: what `Last-Event-ID` resumes from.",
     ),
 ]

@@ -116,6 +116,8 @@ def _path_of(scope: Scope) -> str:
     """
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or b""
+    # An exporter whose endpoint ends in a slash appends `/v1/traces` all the same.
+    path = path.replace("/ingest/otlp//v1/", "/ingest/otlp/v1/")
     if b"%2f" not in raw.lower():
         return path
     pieces = raw.partition(b"?")[0].replace(b"%2f", b"%2F").split(b"%2F")

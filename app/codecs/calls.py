@@ -77,6 +77,7 @@ class ReadCall(NamedTuple):
     media_type: bytes | None = None
     """The format in the URL, which overrides Accept."""
     query: bytes = b""
+    last_event_id: str = ""
     """The start as sent, for the link to the next page and the ETag of an immutable answer."""
 
 
@@ -88,6 +89,8 @@ PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 _ETAG: Final = re.compile(r'(?:W/)?"(\d{1,10})-(\d{1,19})-([0-9a-f]{8})"')
 _FOREIGN_ETAG: Final = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+_LOG_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_EVENT_OFFSET: Final = re.compile(r"[0-9]{1,19}")
 _NO_LOG: Final = LogTag(leader_epoch=-1, log_end_offset=-1, last_batch_crc=0)
 
 
@@ -168,21 +171,35 @@ def tail_call(parameters: TopicTailParameters, query: bytes) -> ReadCall:
         encoding=parameters.encoding,
         offsets_as_text=parameters.offsets == "string",
         query=query,
+        last_event_id=parameters.last_event_id,
     )
+
+
+def last_event_id(call: ReadCall, head: Mapping[bytes, bytes]) -> str:
+    """Return the id after which a tail goes on; empty without one.
+
+    The header wins: clients that resume by parameter repeat the URL that they began with.
+    """
+    return head.get(b"last-event-id", b"").decode("latin-1") or call.last_event_id
 
 
 def resumed(call: ReadCall, head: Mapping[bytes, bytes]) -> ReadCall:
     """Return the call of a tail that continues after its client's last event.
 
-    This overrides the URL, which EventSource repeats. An empty id means no event; raises
-    MalformedRequest for an id that no event has.
+    This overrides the rest of the URL, which EventSource repeats. The id names the log, so another
+    one is refused; raises MalformedRequest for an id that no event has.
     """
-    last_event_id = head.get(b"last-event-id")
-    if not last_event_id:
+    event_id = last_event_id(call, head)
+    if not event_id:
         return call
-    if not last_event_id.isdigit() or len(last_event_id) > 19:
-        raise MalformedRequest("Last-Event-ID must be an offset", header="last-event-id")
-    return call._replace(start=OffsetSpec(_within(int(last_event_id), "last-event-id")))
+    log_id, _, offset = event_id.rpartition(":")
+    if _EVENT_OFFSET.fullmatch(offset) is None or (log_id and _LOG_ID.fullmatch(log_id) is None):
+        raise MalformedRequest(
+            "Last-Event-ID must be the id of an event of this tail: <log_id>:<next offset>",
+            header="last-event-id",
+        )
+    start = OffsetSpec(_within(int(offset), "last-event-id"))
+    return call._replace(start=start, log_id=log_id or call.log_id)
 
 
 def fetch_call(wanted: PartitionFetch) -> ReadCall:

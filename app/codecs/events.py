@@ -44,18 +44,22 @@ class Look(NamedTuple):
     page: Page
 
 
-def records_event(page: Buffer, next_offset: int) -> bytes:
+def event_id(partition: Partition, fetched: Fetched, next_offset: int) -> bytes:
+    """Return the id of an event: where its reader goes on, and in which log."""
+    return f"{partition.log_id_at(fetched.leader_epoch)}:{next_offset}".encode()
+
+
+def records_event(page: Buffer, event_id: bytes) -> bytes:
     """Return records as one event; `page` is the body that readRecords answers.
 
     Line breaks inside stored JSON become spaces: in an event a line break ends a line.
     """
-    return _event(b"records", b"%d" % next_offset, bytes(page))
+    return _event(b"records", event_id, bytes(page))
 
 
-def with_id(event: bytes, next_offset: int, event_id: bytes) -> bytes:
+def with_id(event: bytes, old_id: bytes, new_id: bytes) -> bytes:
     """Return the records event of a partition with another id."""
-    head = _event_head(b"records", b"%d" % next_offset)
-    return _event_head(b"records", event_id) + event[len(head) :]
+    return _event_head(b"records", new_id) + event[len(_event_head(b"records", old_id)) :]
 
 
 def offsets_event(
@@ -63,7 +67,7 @@ def offsets_event(
 ) -> bytes:
     """Return the log's offsets as one event."""
     members = _offsets_of(partition, fetched, next_offset, as_text=as_text)
-    return _event(b"offsets", b"%d" % next_offset, to_json(members))
+    return _event(b"offsets", event_id(partition, fetched, next_offset), to_json(members))
 
 
 def topic_offsets_event(
@@ -91,7 +95,12 @@ def _offsets_of(
 
 
 def end_event(
-    partition: Partition, end: Mapping[str, object], next_offset: int, *, as_text: bool
+    partition: Partition,
+    fetched: Fetched,
+    end: Mapping[str, object],
+    next_offset: int,
+    *,
+    as_text: bool,
 ) -> bytes:
     """Return the last event of a tail: the reason, and the next offset."""
     members = {
@@ -100,7 +109,7 @@ def end_event(
         "next_offset": str(next_offset) if as_text else next_offset,
         **end,
     }
-    return _event(b"end", b"%d" % next_offset, to_json(members))
+    return _event(b"end", event_id(partition, fetched, next_offset), to_json(members))
 
 
 def topic_end_event(topic: str, end: Mapping[str, object], event_id: bytes) -> bytes:
@@ -118,7 +127,7 @@ def retry_line(retry_ms: int) -> bytes:
     return b"retry: %d\n" % retry_ms
 
 
-EVENT_FRAME_BYTES: Final = 128
+EVENT_FRAME_BYTES: Final = 192
 """At least what an event has besides its data."""
 
 _LINE_ENDS: Final = (

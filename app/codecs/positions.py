@@ -1,27 +1,61 @@
-"""The next offset of each partition of a topic as text, such as `0:41,1:7`."""
+"""The next offset of each partition of a topic as text that knows its logs.
+
+`<topic id>;<partition>.<leader epoch>:<next offset>,…`: what a client remembers of a topic whose
+log was replaced since is recognised. Of old clients, partitions and offsets alone are understood.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.types import INT32_MAX, INT64_MAX
 
-_POSITION: Final = rb"(?:0|[1-9][0-9]{0,9}):(?:0|[1-9][0-9]{0,18})"
-_POSITIONS: Final = re.compile(_POSITION + rb"(?:," + _POSITION + rb")*")
+_POSITION: Final = re.compile(
+    r"(?P<partition>0|[1-9][0-9]{0,9})(?:\.(?P<epoch>0|[1-9][0-9]{0,9}))?"
+    r":(?P<offset>0|[1-9][0-9]{0,18})"
+)
 
 
-def encode_positions(positions: Iterable[tuple[int, int]]) -> bytes:
+class Position(NamedTuple):
+    """Where to go on in one partition."""
+
+    partition: int
+    next_offset: int
+    leader_epoch: int | None
+    """The epoch of the log; None if it is not known."""
+
+
+class Positions(NamedTuple):
+    """Where to go on in a topic."""
+
+    topic_id: str
+    """Empty if it is not known."""
+    of: Mapping[int, Position]
+
+
+def encode_positions(topic_id: str, positions: Iterable[Position]) -> bytes:
     """Return the text for partitions and their next offsets."""
-    return b",".join(b"%d:%d" % position for position in positions)
+    shown = ",".join(f"{one.partition}.{one.leader_epoch}:{one.next_offset}" for one in positions)
+    return f"{topic_id};{shown}".encode()
 
 
-def parse_positions(text: bytes) -> Mapping[int, int] | None:
-    """Return the next offset of each partition; None for what `encode_positions` never returns."""
-    if _POSITIONS.fullmatch(text) is None:
-        return None
-    pairs = [pair.split(b":") for pair in text.split(b",")]
-    positions = {int(partition): int(offset) for partition, offset in pairs}
-    is_sound = len(positions) == len(pairs) and max(positions) <= INT32_MAX
-    return positions if is_sound and max(positions.values()) <= INT64_MAX else None
+def parse_positions(text: str) -> Positions | None:
+    """Return the next offset of each partition; None for what is none."""
+    topic_id, _, listed = text.rpartition(";")
+    positions: dict[int, Position] = {}
+    for one in listed.split(","):
+        found = _POSITION.fullmatch(one)
+        if found is None:
+            return None
+        epoch = found["epoch"]
+        position = Position(
+            int(found["partition"]), int(found["offset"]), None if epoch is None else int(epoch)
+        )
+        largest = max(position.partition, position.leader_epoch or 0)
+        is_double = position.partition in positions
+        if is_double or largest > INT32_MAX or position.next_offset > INT64_MAX:
+            return None
+        positions[position.partition] = position
+    return Positions(topic_id, positions)

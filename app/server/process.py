@@ -188,7 +188,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         server_header=False,
         proxy_headers=False,
         backlog=2048,
-        timeout_keep_alive=75,
+        timeout_keep_alive=service.settings.keep_alive_ms // 1000,
         timeout_graceful_shutdown=GRACE_SECONDS,
         headers=SAFE_HEADERS,
         **options,

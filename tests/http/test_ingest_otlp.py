@@ -72,10 +72,11 @@ async def test_an_export_request_is_one_record(api: Api, signal: str, coding: st
     assert await stored(api) == [(body, PROTOBUF | {"otlp-signal": signal})]
 
 
-async def test_json_is_answered_in_json(api: Api) -> None:
-    """The record has the bytes that were sent."""
+@pytest.mark.parametrize("path", [PATH, PATH.replace("otlp/", "otlp//")])
+async def test_json_is_answered_in_json(api: Api, path: str) -> None:
+    """The record has the bytes that were sent; a slash after the endpoint does not matter."""
     body = b'{"resourceLogs": [ {"scopeLogs":[]} ] }'
-    answer = await api.client.post(f"{PATH}logs", content=body, headers=JSON)
+    answer = await api.client.post(f"{path}logs", content=body, headers=JSON)
     assert (answer.status_code, answer.json()) == (200, {})
     assert await stored(api) == [(body, JSON | {"otlp-signal": "logs"})]
 

@@ -101,9 +101,12 @@ async def test_tokens_that_do_not_fit_the_topic_are_refused(api: Api) -> None:
     """Malformed ones, those of other partitions, and those of a topic made again (F6)."""
     token = (await page(api))["next_page_token"]
     topic_id = api.service.topic("events").topic_id
-    for text in ("", "0:0", f"{topic_id}/", f"{topic_id}/0:x", f"{topic_id}/0:0,7:0"):
+    for text in ("", topic_id, f"{topic_id};", f"{topic_id};0.0:x", f"{topic_id};0.0:0,7.0:0"):
         answer = await api.client.get(PAGES, params={"page_token": encode_token(text)})
         assert refusal(answer) == (400, "malformed_request"), text
+    truncated = encode_token(f"{topic_id};0.1:0")
+    answer = await api.client.get(PAGES, params={"page_token": truncated})
+    assert refusal(answer) == (409, "log_replaced")
     await api.client.delete(TOPIC)
     await api.create(partitions=PARTITIONS, retention_ms="-1")
     answer = await api.client.get(PAGES, params={"page_token": token})
@@ -116,7 +119,7 @@ async def test_a_partition_that_cannot_be_read_fails_the_page(
     """With its problem: removed records, unless the reader skips them, and damage (F6)."""
     await put(api, 1, "removed")
     await put(api, 1, "kept")
-    token = encode_token(f"{api.service.topic('events').topic_id}/0:0,1:0,2:0")
+    token = encode_token(f"{api.service.topic('events').topic_id};0.0:0,1.0:0,2.0:0")
     where = f"{TOPIC}/partitions/1/delete-records"
     await api.client.post(where, json={"before_offset": 1})
     answer = await api.client.get(PAGES, params={"page_token": token})

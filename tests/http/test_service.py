@@ -44,6 +44,12 @@ async def test_a_browser_at_the_root_is_redirected_to_the_console(api: Api) -> N
     assert (await api.client.get("/", headers={"accept": "image/png"})).status_code == 406
 
 
+async def test_a_load_balancer_may_ask_what_the_root_takes(api: Api) -> None:
+    """HAProxy's default check is OPTIONS, and wants 2xx or 3xx."""
+    answer = await api.client.options("/")
+    assert (answer.status_code, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+
+
 async def test_a_caller_learns_its_name_and_scopes(tmp_path: Path) -> None:
     """A key its own; without credentials 401, or everything where none are needed (H8)."""
     async with running(tmp_path) as api:

@@ -12,7 +12,7 @@ from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from tests.support.events import TAIL, Event, listening, metrics, quiet, tailing
-from tests.support.service import BATCHES, RAW, Api, fast, running, slow
+from tests.support.service import BATCHES, OFFSETS, RAW, Api, fast, running, slow
 
 pytestmark = pytest.mark.anyio
 
@@ -20,18 +20,23 @@ TOPIC = "/v1/topics/events"
 PARTITION = f"{TOPIC}/partitions/0"
 
 
+def at(api: Api, next_offset: int) -> str:
+    """Return the id of an event after which the tail goes on at an offset."""
+    return f"{api.log().reader.log_id}:{next_offset}"
+
+
 async def test_a_tail_tells_what_is_there_and_every_commit(api: Api) -> None:
     """First where it stands, then the records that are there, then each commit as it comes (W1)."""
     await api.append("old")
     async with tailing(api) as tail:
         begin, old = await tail.read(2)
-        assert (begin.name, begin.id, begin.data["high_watermark"]) == ("offsets", "0", 1)
-        assert (old.name, old.id, old.values) == ("records", "1", ["old"])
+        assert (begin.name, begin.id, begin.data["high_watermark"]) == ("offsets", at(api, 0), 1)
+        assert (old.name, old.id, old.values) == ("records", at(api, 1), ["old"])
         for number in range(3):
             await quiet(api)
             await api.append(number, -number)
             event = await tail.next()
-            assert (event.id, event.values) == (str(3 + 2 * number), [number, -number])
+            assert (event.offset, event.values) == (3 + 2 * number, [number, -number])
             assert event.data["next_offset"] == event.data["high_watermark"] == 3 + 2 * number
 
 
@@ -55,7 +60,8 @@ async def test_the_head_is_that_of_a_stream(api: Api) -> None:
         assert (head["cache-control"], head["x-accel-buffering"]) == ("no-store", "no")
         assert (head["log-end-offset"], head["log-next-offset"]) == ("2", "1")
         assert f"{TAIL}?offset=1&log_id={api.log().reader.log_id}" in head["link"]
-        assert bytes(tail.body).startswith(b"retry: 1000\nevent: offsets\nid: 1\n")
+        begin = f"retry: 1000\nevent: offsets\nid: {api.log().reader.log_id}:1\n"
+        assert tail.body.startswith(begin.encode())
 
 
 async def test_a_tail_resumes_after_the_last_event(api: Api) -> None:
@@ -81,13 +87,28 @@ async def test_a_tail_that_was_told_nothing_resumes_too(api: Api) -> None:
     assert records.values == ["while away"]
 
 
+async def test_an_id_of_the_log_before_is_refused(api: Api) -> None:
+    """Nothing of the new log is skipped for a client that was away (W2)."""
+    await api.append(0, 1, 2)
+    async with tailing(api) as tail:
+        _, records = await tail.read(2)
+    etag = (await api.client.get(OFFSETS)).headers["etag"]
+    headers = {"if-match": etag}
+    await api.client.post(f"{PARTITION}/truncate", json={"to_offset": 0}, headers=headers)
+    await api.append("a", "b", "c", "d")
+    for query, last in (("", records.id), (f"lastEventId={records.id}", "")):
+        async with tailing(api, query, stalls_after=0, last_event_id=last) as tail:
+            assert tail.status == 409
+            assert b"log_replaced" in tail.body
+
+
 async def test_an_idle_tail_says_that_it_lives(tmp_path: Path) -> None:
     """Every heartbeat has the present marks, and the id to resume from."""
     async with running(tmp_path, tail_heartbeat_ms=10) as api:
         await api.create()
         async with tailing(api) as tail:
             beats = await tail.read(3)
-            assert {(beat.name, beat.id) for beat in beats} == {("offsets", "0")}
+            assert {(beat.name, beat.id) for beat in beats} == {("offsets", at(api, 0))}
             api.log().append(build_batch([(1, None, b"1", ())]))  # not committed
             while (await tail.next()).data["log_end_offset"] == 0:
                 pass
@@ -111,7 +132,7 @@ async def test_large_data_comes_in_events_of_bounded_size(tmp_path: Path) -> Non
         await api.append("last")
         async with tailing(api, "max_bytes=1") as tail:
             events: list[Event] = []
-            while not events or events[-1].id != "21":
+            while not events or events[-1].offset != 21:
                 events.append(await tail.next())
         counts = [len(event.values) for event in events[1:]]
         assert sum(counts) == 21
@@ -188,9 +209,9 @@ async def test_read_committed_waits_for_the_end_of_a_transaction(api: Api) -> No
             api.service.tail.wake(api.log())
             event = await tail.next()
             if end is ControlType.COMMIT:
-                assert (event.name, event.id, event.values) == ("records", "2", ["0"])
+                assert (event.name, event.id, event.values) == ("records", at(api, 2), ["0"])
             else:
-                assert (event.name, event.id) == ("offsets", "4")
+                assert (event.name, event.id) == ("offsets", at(api, 4))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +221,11 @@ async def test_read_committed_waits_for_the_end_of_a_transaction(api: Api) -> No
         ("offset=0", {}, 410, "offset_below_log_start"),
         ("", {"last_event_id": "0"}, 410, "offset_below_log_start"),
         ("", {"last_event_id": "1-2"}, 400, "malformed_request"),
+        ("", {"last_event_id": "?:1"}, 400, "malformed_request"),
+        ("", {"last_event_id": "AAAAAAAAAAAAAAAAAAAAAA.0:1"}, 409, "log_replaced"),
+        ("lastEventId=AAAAAAAAAAAAAAAAAAAAAA.0:1", {}, 409, "log_replaced"),
+        ("lastEventId=0", {}, 410, "offset_below_log_start"),
+        ("lastEventId=0", {"last_event_id": "3"}, 416, "offset_beyond_log_end"),
         ("", {"last_event_id": "9" * 20}, 400, "malformed_request"),
         ("", {"last_event_id": "9" * 19}, 400, "malformed_request"),
         ("", {"last_event_id": str(2**63 - 1)}, 416, "offset_beyond_log_end"),
@@ -230,7 +256,7 @@ async def test_a_tail_that_missed_the_log_can_be_moved(
     await api.append(1)
     await api.client.post(f"{PARTITION}/delete-records", json={"before_offset": 1})
     async with tailing(api, f"on_out_of_range={where}", last_event_id="0") as tail:
-        assert (await tail.next()).id == ("1" if where == "earliest" else "2")
+        assert (await tail.next()).id == at(api, 1 if where == "earliest" else 2)
         if where == "latest":
             await quiet(api)
             await api.append(2)

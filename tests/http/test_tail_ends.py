@@ -27,7 +27,7 @@ async def test_draining_ends_tails_with_their_last_event(api: Api) -> None:
         await quiet(api)
         api.service.drain()
         end = (await tail.to_end())[-1]
-    assert (end.name, end.id, end.data["reason"]) == ("end", "1", "draining")
+    assert (end.name, end.offset, end.data["reason"]) == ("end", 1, "draining")
     assert (end.data["next_offset"], end.data["retryable"]) == (1, True)
     assert end.data["problem"]["status"] == 503
 
@@ -39,7 +39,7 @@ async def test_a_tail_does_not_last_for_ever(tmp_path: Path) -> None:
         await api.append(0)
         async with tailing(api) as tail:
             *_, end = await tail.to_end()
-    assert (end.id, end.data["reason"], end.data["retryable"]) == ("1", "time_limit", True)
+    assert (end.offset, end.data["reason"], end.data["retryable"]) == (1, "time_limit", True)
 
 
 async def test_a_deleted_topic_ends_its_tails(api: Api) -> None:
@@ -95,7 +95,7 @@ async def test_a_truncated_log_ends_its_tails(api: Api) -> None:
         cut = {"to_offset": 2}
         await api.client.post(f"{PARTITION}/truncate", json=cut, headers={"if-match": etag})
         end = (await tail.to_end())[-1]
-    assert (end.data["reason"], end.id) == ("log_replaced", "3")
+    assert (end.data["reason"], end.offset) == ("log_replaced", 3)
 
 
 async def test_a_recreated_topic_is_another_log(api: Api) -> None:
@@ -124,7 +124,7 @@ async def test_damage_ends_a_tail_where_it_is(tmp_path: Path) -> None:
         told = await tail.to_end()
         assert [event.values for event in told[1:-1]] == [[0], [1], [2]]
         end = told[-1]
-        assert (end.id, end.data["reason"]) == ("3", "stored_data_corrupt")
+        assert (end.offset, end.data["reason"]) == (3, "stored_data_corrupt")
         assert end.data["problem"]["file"].endswith(log_name(0))
         assert end.data["problem"]["offset"] == 3
 
@@ -141,9 +141,9 @@ async def test_a_log_start_that_passes_a_tail_ends_it(api: Api, where: str) -> N
         _, first, second, third = await tail.read(4)
     assert (first.values, second.values) == ([0], [1])  # it was on its way already
     if where == "earliest":
-        assert (third.values, third.id) == ([3], "4")
+        assert (third.values, third.offset) == ([3], 4)
     else:
-        assert (third.id, third.data["reason"]) == ("2", "offset_below_log_start")
+        assert (third.offset, third.data["reason"]) == (2, "offset_below_log_start")
         assert third.data["problem"]["log_start_offset"] == 3
 
 
@@ -169,7 +169,11 @@ async def test_a_client_that_takes_nothing_for_too_long_is_closed(tmp_path: Path
             tail.takes.set()
             _, records, end = await tail.to_end()
             assert records.values == [0]
-            assert (end.id, end.data["reason"], end.data["problem"]) == ("1", "slow_consumer", None)
+            assert (end.offset, end.data["reason"], end.data["problem"]) == (
+                1,
+                "slow_consumer",
+                None,
+            )
             assert not tail.is_cut_off
         assert 'tidelog_tail_ends_total{reason="slow_consumer"} 1.0' in await metrics(api)
 
@@ -228,7 +232,7 @@ async def test_memory_that_is_full_ends_a_tail(tmp_path: Path) -> None:
             await api.append("x" * 200)
             end = (await tail.to_end())[-1]
             ticket.close()
-    assert (end.id, end.data["reason"], end.data["retryable"]) == ("0", "overloaded", True)
+    assert (end.offset, end.data["reason"], end.data["retryable"]) == (0, "overloaded", True)
 
 
 @pytest.mark.parametrize("is_stalled", [False, True], ids=["waiting", "stalled"])

@@ -48,6 +48,12 @@ def told(events: list[Event]) -> dict[int, list[object]]:
     return found
 
 
+def at(api: Api, *next_offsets: int) -> str:
+    """Return the id of an event after these offsets."""
+    places = [f"{number}.0:{offset}" for number, offset in enumerate(next_offsets)]
+    return f"{api.service.topic('events').topic_id};{','.join(places)}"
+
+
 async def test_it_tells_what_is_there_and_every_commit_of_each_partition(api: Api) -> None:
     """The data is that of readRecords; the id names every partition's next offset (W7)."""
     await put(api, 0, "a", "b")
@@ -55,18 +61,18 @@ async def test_it_tells_what_is_there_and_every_commit_of_each_partition(api: Ap
     async with tailing(api) as tail:
         assert tail.answered["content-type"] == "text/event-stream; charset=utf-8"
         begin, *old = await tail.read(3)
-        assert (begin.name, begin.id) == ("offsets", "0:0,1:0,2:0")
+        assert (begin.name, begin.id) == ("offsets", at(api, 0, 0, 0))
         offsets = TypeAdapter(TopicTailOffsets).validate_python(begin.data)
         assert [one.high_watermark for one in offsets.partitions] == [2, 0, 1]
         assert bytes(tail.body).startswith(b"retry: 1000\nevent: offsets\n")
         assert told(old)[0] == ["a", "b"]
         assert told(old)[2] == ["c"]
-        assert old[-1].id == "0:2,1:0,2:1"
+        assert old[-1].id == at(api, 2, 0, 1)
         await quiet(api)
         await put(api, 1, "d")
         event = await tail.next()
         page = await api.client.get(f"{TOPIC}/partitions/1/records")
-        assert (event.name, event.id, event.data) == ("records", "0:2,1:1,2:1", page.json())
+        assert (event.name, event.id, event.data) == ("records", at(api, 2, 1, 1), page.json())
         shown = {"event": event.name, "id": event.id, "data": "{}"}
         TypeAdapter(TopicTailEvent).validate_python(shown)
 
@@ -84,7 +90,7 @@ async def test_it_resumes_exactly_after_the_last_event(api: Api) -> None:
             seen.append(event)
             last = event.id
     async with tailing(api, last_event_id=last) as tail:
-        while (event := await tail.next()).id != "0:6,1:6,2:6":
+        while (event := await tail.next()).id != at(api, 6, 6, 6):
             seen.append(event)
     seen.append(event)
     values = told(seen)
@@ -103,7 +109,7 @@ async def test_added_partitions_end_it_and_are_followed_from_their_start(api: Ap
         await put(api, 0, "wakes it")
         (end,) = await tail.to_end()
     what = TypeAdapter(TopicTailEnd).validate_python(end.data)
-    assert (what.reason, what.retryable, end.id) == ("partitions_added", True, "0:0,1:0,2:0")
+    assert (what.reason, what.retryable, end.id) == ("partitions_added", True, at(api, 0, 0, 0))
     async with tailing(api, "offset=latest", last_event_id=end.id) as tail:
         events = await tail.read(3)
         assert told(events)[3] == ["first of the new one"]
@@ -127,7 +133,7 @@ async def test_what_is_not_shown_moves_the_id_of_its_partition(api: Api) -> None
     api.log(partition=1).durability.commit()
     async with tailing(api, "isolation=read_committed&offsets=string") as tail:
         _, skip = await tail.read(2)
-        assert (skip.name, skip.id) == ("offsets", "0:0,1:2,2:0")
+        assert (skip.name, skip.id) == ("offsets", at(api, 0, 2, 0))
         (only,) = skip.data["partitions"]
         assert (only["partition"], only["next_offset"]) == (1, "2")
 
@@ -138,7 +144,7 @@ async def test_an_idle_tail_shows_that_it_is_alive(tmp_path: Path) -> None:
         await api.create(partitions=2)
         async with tailing(api) as tail:
             for event in await tail.read(3):
-                assert (event.name, event.id) == ("offsets", "0:0,1:0")
+                assert (event.name, event.id) == ("offsets", at(api, 0, 0))
                 assert len(event.data["partitions"]) == 2
 
 
@@ -151,6 +157,11 @@ async def test_an_idle_tail_shows_that_it_is_alive(tmp_path: Path) -> None:
         ("", "0:1,7:2", 400, "malformed_request"),
         ("", "0:9223372036854775808", 400, "malformed_request"),
         ("", "99999999999:0", 400, "malformed_request"),
+        ("", "4294967296.0:0", 400, "malformed_request"),
+        ("", "0.9999999999:0", 400, "malformed_request"),
+        ("", ";0:0", 410, "offset_below_log_start"),
+        ("", "AAAAAAAAAAAAAAAAAAAAAA;0.0:1", 409, "log_replaced"),
+        ("", "0.1:1", 409, "log_replaced"),
         ("", "0:0", 410, "offset_below_log_start"),
         ("", "0:1,1:1", 416, "offset_beyond_log_end"),
     ],

@@ -26,6 +26,11 @@ class Event:
     data: dict[str, Any]
 
     @property
+    def offset(self) -> int:
+        """Where the id of the event says that a tail goes on."""
+        return int(self.id.rpartition(":")[2])
+
+    @property
     def values(self) -> list[object]:
         return [record["value"] for record in self.data["records"]]
 

@@ -60,6 +60,12 @@ async def get_root(request: Request, service: ServiceDep) -> AnswerResponse:
     return AnswerResponse(json_answer(_info(service), headers=[_VARY]))
 
 
+@router.options("/", operation_id="getService", include_in_schema=False)
+async def ask_root() -> AnswerResponse:
+    """Answer HAProxy's default health check: the service answers."""
+    return AnswerResponse(Answer(204, [(b"allow", b"GET, HEAD, OPTIONS"), NO_STORE], b""))
+
+
 @router.get(
     "/v1/caller",
     operation_id="getCaller",

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/topics/{topic}", tags=["consume"], dependencies=[
 
 EXAMPLE: Final = {
     "event": "records",
-    "id": "6",
+    "id": "q1Sh-9_zRtGJxzWc8T2LHA.0:6",
     "data": '{"topic":"flights","partition":0,"records":[{"offset":5,"timestamp":1788000000123,'
     '"timestamp_type":"create","key":"AA","key_encoding":"utf8","value":{"flight":1141},'
     '"value_encoding":"json","headers":[],"leader_epoch":0}],"next_offset":6,'
@@ -33,7 +33,7 @@ EXAMPLE: Final = {
 }
 
 
-TOPIC_EXAMPLE: Final = {**EXAMPLE, "id": "0:6,1:0"}
+TOPIC_EXAMPLE: Final = {**EXAMPLE, "id": "q1Sh-9_zRtGJxzWc8T2LHA;0.0:6,1.0:0"}
 
 
 class EventStream(Response):
@@ -66,7 +66,8 @@ async def _tail_headers(
     responses={
         200: {
             "description": "Events `records` (data: RecordPage), `offsets` (TailOffsets) while "
-            "there are none, and `end` (TailEnd) as the last; the id of each is the next offset",
+            "there are none, and `end` (TailEnd) as the last; the id of each is "
+            "`<log_id>:<next offset>`",
             "content": {"text/event-stream": {"schema": ref(TailEvent), "example": EXAMPLE}},
         },
         **problems(404, 406, 409, 410, 413, 416),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from app.codecs.paging import decode_token, encode_token, malformed_token
-from app.codecs.positions import encode_positions, parse_positions
+from app.codecs.positions import Position, Positions, encode_positions, parse_positions
 from app.codecs.receipts import to_json
 from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
 from app.operations.exchange import Exchange
+from app.operations.read.fetch import ensure_log_id
 from app.operations.read.fetch_many import VARY, Fetch, Part
 from app.operations.service import Service
 from app.store.port import Partition
@@ -22,19 +23,26 @@ async def read_topic(exchange: Exchange, topic: str, wanted: TopicReadParameters
     """Return the next page; raises what a read of any of its partitions raises."""
     partitions = topic_partitions(exchange.service, topic)
     topic_id = partitions[0].topic_id
-    positions = _positions(wanted.page_token, topic_id, partitions)
+    positions = _positions(wanted.page_token, partitions)
     fetch = Fetch(exchange, _request(partitions, positions, wanted))
     await fetch.begin()
     _ensure_read(fetch.parts)
     entries = await fetch.entries()
     _ensure_read(fetch.parts)
-    offsets = encode_positions((part.wanted.partition, part.next_offset) for part in fetch.parts)
+    here = encode_positions(
+        topic_id,
+        (
+            Position(part.wanted.partition, part.next_offset, part.fetched.leader_epoch)
+            for part in fetch.parts
+            if part.fetched is not None  # every part is read, or the page has failed
+        ),
+    )
     members = {
         "topic": topic,
         "partitions": [
             msgspec.Raw(entries[id(part)]) for part in fetch.parts if part.records_count
         ],
-        "next_page_token": encode_token(f"{topic_id}/{offsets.decode()}"),
+        "next_page_token": encode_token(here.decode()),
         "is_at_end": all(part.is_at_end for part in fetch.parts),
     }
     body = to_json(members)
@@ -58,28 +66,40 @@ def topic_partitions(service: Service, topic: str) -> Sequence[Partition]:
     return partitions
 
 
-def _positions(
-    page_token: str | None, topic_id: str, partitions: Sequence[Partition]
-) -> Mapping[int, int] | None:
+def _positions(page_token: str | None, partitions: Sequence[Partition]) -> Mapping[int, int] | None:
     """Return the next offsets that a token holds; None without one.
 
-    Raises MalformedRequest, and LogReplaced if the topic was created again since.
+    Raises MalformedRequest, and LogReplaced.
     """
     if page_token is None:
         return None
-    named_id, _, offsets = decode_token(page_token).partition("/")
-    positions = parse_positions(offsets.encode())
-    if positions is None:
+    positions = parse_positions(decode_token(page_token))
+    offsets = None if positions is None else next_offsets(positions, partitions)
+    if offsets is None:
         raise malformed_token()
-    if named_id != topic_id:
+    return offsets
+
+
+def next_offsets(positions: Positions, partitions: Iterable[Partition]) -> Mapping[int, int] | None:
+    """Return where to go on in each partition; None if one is named that the topic has not.
+
+    Raises LogReplaced if the topic was created again since, or one of its logs was truncated.
+    """
+    by_number = {partition.number: partition for partition in partitions}
+    topic_id = by_number[0].topic_id
+    if positions.topic_id not in {"", topic_id}:
         raise LogReplaced(
-            "the page token was made for another topic",
-            expected_log_id=named_id,
+            "what is resumed was read from another topic of this name",
+            expected_log_id=positions.topic_id,
             log_id=topic_id,
         )
-    if not positions.keys() <= {one.number for one in partitions}:
-        raise malformed_token()
-    return positions
+    if not positions.of.keys() <= by_number.keys():
+        return None
+    for number, _, epoch in positions.of.values():
+        if epoch is not None:
+            partition = by_number[number]
+            ensure_log_id(partition, partition.log_id_at(epoch))
+    return {one.partition: one.next_offset for one in positions.of.values()}
 
 
 def _request(

@@ -134,7 +134,9 @@ class TailSession:
         """Return the last event."""
         (leg,) = self._legs
         as_text = self._call.offsets_as_text
-        return end_event(leg.partition, end._asdict(), leg.offset, as_text=as_text)
+        return end_event(
+            leg.partition, leg.page.fetched, end._asdict(), leg.offset, as_text=as_text
+        )
 
     def _path(self) -> str:
         (leg,) = self._legs

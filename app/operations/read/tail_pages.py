@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from app.codecs.calls import OffsetSpec, ReadCall
-from app.codecs.events import EVENT_FRAME_BYTES, Page, chunk_of, records_event
+from app.codecs.events import EVENT_FRAME_BYTES, Page, chunk_of, event_id, records_event
 from app.codecs.receipts import page_body, page_frame_bytes
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
@@ -31,7 +31,7 @@ _ANYWHERE: Final = OffsetSpec()
 
 def shared_part(call: ReadCall) -> ReadCall:
     """Return the part of a call that equal tails share."""
-    return call._replace(start=_ANYWHERE, log_id=None, query=b"")
+    return call._replace(start=_ANYWHERE, log_id=None, query=b"", last_event_id="")
 
 
 async def page_from(service: Service, partition: Partition, call: ReadCall, offset: int) -> Page:
@@ -111,7 +111,7 @@ def _rendered(
             body = page_body(
                 partition, fetched, rendered.text, next_offset, as_text=call.offsets_as_text
             )
-            event = records_event(body, next_offset)
+            event = records_event(body, event_id(partition, fetched, next_offset))
         if len(event) <= limit_bytes or rendered.count <= 1:
             break
         # What is escaped for readers of lines makes text larger: show less of it.

@@ -5,17 +5,17 @@ The id of each event names the next offset of every partition, so a client resum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from app.codecs.calls import OffsetSpec, ReadCall
-from app.codecs.events import Page, topic_end_event, topic_offsets_event, with_id
-from app.codecs.positions import encode_positions, parse_positions
+from app.codecs.calls import OffsetSpec, ReadCall, last_event_id
+from app.codecs.events import Page, event_id, topic_end_event, topic_offsets_event, with_id
+from app.codecs.positions import Position, encode_positions, parse_positions
 from app.http.answers import Headers
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import fetch, start_offset
-from app.operations.read.read_topic import topic_partitions
+from app.operations.read.read_topic import next_offsets, topic_partitions
 from app.operations.read.slow_clients import Delivery
 from app.operations.read.tail import (
     EVENT_STREAM,
@@ -42,7 +42,7 @@ async def open_topic_tail(exchange: Exchange, topic: str, call: ReadCall) -> Top
     """
     negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
     partitions = topic_partitions(exchange.service, topic)
-    positions = _resumed(exchange, partitions)
+    positions = _resumed(exchange, partitions, call)
     exchange.ticket.tail()
     legs = []
     for partition in partitions:
@@ -54,19 +54,22 @@ async def open_topic_tail(exchange: Exchange, topic: str, call: ReadCall) -> Top
     return TopicTailSession(exchange, legs, call, topic)
 
 
-def _resumed(exchange: Exchange, partitions: Iterable[Partition]) -> dict[int, int] | None:
-    """Return the next offsets of Last-Event-ID; None without one."""
-    event_id = exchange.head.get(b"last-event-id")
-    if not event_id:
+def _resumed(
+    exchange: Exchange, partitions: Iterable[Partition], call: ReadCall
+) -> Mapping[int, int] | None:
+    """Return the next offsets of Last-Event-ID; None without one. Raises LogReplaced."""
+    text = last_event_id(call, exchange.head)
+    if not text:
         return None
-    positions = parse_positions(event_id)
-    if positions is None or not positions.keys() <= {one.number for one in partitions}:
+    positions = parse_positions(text)
+    offsets = None if positions is None else next_offsets(positions, partitions)
+    if offsets is None:
         raise MalformedRequest(
-            "Last-Event-ID must be the id of an event of this tail: the partitions and their next "
-            "offsets, such as 0:41,1:7",
+            "Last-Event-ID must be the id of an event of this tail: the topic id, the partitions "
+            "with their leader epochs, and their next offsets",
             header="last-event-id",
         )
-    return dict(positions)
+    return offsets
 
 
 async def _leg(exchange: Exchange, partition: Partition, call: ReadCall) -> Leg:
@@ -93,18 +96,26 @@ class TopicTailSession(TailSession):
     def _id(self, moving: Leg | None = None, next_offset: int = 0) -> bytes:
         """Return the id of an event; one leg may be about to move."""
         return encode_positions(
-            (leg.partition.number, next_offset if leg is moving else leg.offset)
-            for leg in self._legs
+            self._legs[0].partition.topic_id,
+            (
+                Position(
+                    leg.partition.number,
+                    next_offset if leg is moving else leg.offset,
+                    leg.page.fetched.leader_epoch,
+                )
+                for leg in self._legs
+            ),
         )
 
     def _records(self, leg: Leg, page: Page) -> bytes:
-        return with_id(page.event, page.next_offset, self._id(leg, page.next_offset))
+        old_id = event_id(leg.partition, page.fetched, page.next_offset)
+        return with_id(page.event, old_id, self._id(leg, page.next_offset))
 
     def _skip(self, leg: Leg, page: Page) -> bytes:
         moved = (leg.partition, page.fetched, page.next_offset)
-        event_id = self._id(leg, page.next_offset)
+        moved_id = self._id(leg, page.next_offset)
         as_text = self._call.offsets_as_text
-        return topic_offsets_event(self._topic, (moved,), event_id, as_text=as_text)
+        return topic_offsets_event(self._topic, (moved,), moved_id, as_text=as_text)
 
     def _heartbeat(self) -> bytes:
         offsets = ((leg.partition, leg.page.fetched, leg.offset) for leg in self._legs)
