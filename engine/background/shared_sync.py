@@ -85,24 +85,29 @@ def commit_together(
 ) -> tuple[list[tuple[Log, Outcome]], float]:
     """Commit logs of one data directory with one sync of its file system.
 
-    Returns each outcome, and how many seconds the sync took. `nonblocking` as for a log's commit.
+    What that sync does not cover, a log whose segment is preallocated or that is a mount of its
+    own, is committed by itself. Returns each outcome, and how many seconds the sync took.
+    `nonblocking` as for a log's commit.
     """
+    file_system = health.file_system
+    assert file_system is not None
     outcomes: list[tuple[Log, Outcome]] = []
     begun: list[tuple[Log, Commit]] = []
     for log in logs:
         try:
             commit = log.durability.begin_commit(nonblocking=nonblocking)
-            if commit.health is health:
+            # It may have moved to another directory meanwhile.
+            if commit.health is health and commit.order.is_covered_by(file_system):
                 begun.append((log, commit))
-            else:  # it has moved to another directory meanwhile
+            else:
                 outcomes.append((log, log.durability.commit(nonblocking=nonblocking)))
         except Exception as error:  # noqa: BLE001 - it is that log's outcome
             outcomes.append((log, error))
     started = perf_counter()
     try:
-        with health.syncing:
-            assert health.file_system is not None
-            health.file_system.sync_all()
+        if begun:
+            with health.syncing:
+                file_system.sync_all()
     except StorageError as error:
         return [*outcomes, *((log, error) for log, _ in begun)], perf_counter() - started
     seconds = perf_counter() - started

@@ -52,14 +52,15 @@ class PosixFileSystem:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create and (exclusive or preallocate_bytes):
             try:
-                number, _ = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
+                number, status = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 if exclusive:
                     raise
             else:
-                file = PosixFile(path, number, 0)
+                file = PosixFile(path, number, status)
                 if preallocate_bytes:
                     os.ftruncate(number, preallocate_bytes)
+                    file.is_preallocated = True
                 return file
         flags |= os.O_CREAT if create else 0
         return PosixFile(path, *open_regular(path, flags, follow_links=follow_links))
@@ -107,10 +108,10 @@ class PosixFileSystem:
 
     def read_bytes(self, path: Path, *, follow_links: bool = False) -> bytes:
         # Fewer system calls than `Path.read_bytes`: a start reads several small files of each log.
-        number, size_bytes = open_regular(path, os.O_RDONLY, follow_links=follow_links)
+        number, status = open_regular(path, os.O_RDONLY, follow_links=follow_links)
         try:
-            if size_bytes > MAX_SMALL_FILE_BYTES:
-                what = f"it has {size_bytes} bytes; at most {MAX_SMALL_FILE_BYTES} are read"
+            if status.st_size > MAX_SMALL_FILE_BYTES:
+                what = f"it has {status.st_size} bytes; at most {MAX_SMALL_FILE_BYTES} are read"
                 raise OSError(errno.EFBIG, what, str(path))
             pieces = [os.read(number, SMALL_FILE_BYTES)]
             while pieces[-1]:
@@ -137,7 +138,8 @@ class PosixFileSystem:
         path.mkdir(DIRECTORY_MODE, parents=parents, exist_ok=True)
 
     def open_directory(self, path: Path) -> PosixFile:
-        return PosixFile(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), 0)
+        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        return PosixFile(path, number, os.fstat(number))
 
     def open_file_system(self, path: Path) -> PosixFileSystemHandle | None:
         return PosixFileSystemHandle(path) if reports_failed_writes(path) else None

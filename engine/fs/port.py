@@ -44,6 +44,12 @@ class File(Handle, Protocol):
     size_bytes: int
     """The logical size (a preallocated file is longer on disk); it is updated after the write."""
 
+    device: int
+    """The number of the file system that has the file's bytes."""
+
+    is_preallocated: bool
+    """Whether it was made longer than its content: an append may change no metadata of it."""
+
     def append(self, data: Buffer) -> int:
         """Write all of `data` at the end and return the position where it starts.
 
@@ -147,8 +153,15 @@ class OpenDirectory(Handle, Protocol):
 class OpenFileSystem(Handle, Protocol):
     """A handle to sync a whole file system."""
 
+    device: int
+    """The number of the file system."""
+
     def sync_all(self) -> None:
-        """Return once all earlier writes in it, names included, would survive a power cut.
+        """Return once earlier writes that changed metadata, and names, would survive a power cut.
+
+        A write inside a file's length may still be in the disk's cache: XFS flushes the disk only
+        if its journal has something to write. Files of a file system that is mounted below are not
+        covered, whatever they changed.
 
         Raises OSError if any write in it failed since it was opened or last synced; the kernel
         reports that once. Not thread-safe: only one of two threads would get the error.

@@ -29,6 +29,7 @@ class PosixFileSystemHandle:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._number: int | None = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self.device = os.fstat(self._number).st_dev
 
     def sync_all(self) -> None:
         if self._number is None:

@@ -40,8 +40,10 @@ _new_buffer.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
 _new_buffer.restype = ctypes.py_object
 
 
-def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple[int, int]:
-    """Open a regular file; return its descriptor and its size.
+def open_regular(
+    path: Path, flags: int, *, follow_links: bool = False
+) -> tuple[int, os.stat_result]:
+    """Open a regular file; return its descriptor and its status.
 
     Anything else is refused: a link could lead out of the data directory, and opening a FIFO would
     wait for a writer.
@@ -57,7 +59,7 @@ def open_regular(path: Path, flags: int, *, follow_links: bool = False) -> tuple
         raise
     status = os.fstat(number)
     if stat.S_ISREG(status.st_mode):
-        return number, status.st_size
+        return number, status
     os.close(number)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -96,11 +98,22 @@ _CLOSED: Final = _Closed()
 class PosixFile:
     """A `File` with positional reads and writes, so that readers share one descriptor."""
 
-    __slots__ = ("_descriptor", "_has_lost", "_no_wait", "_syncing", "path", "size_bytes")
+    __slots__ = (
+        "_descriptor",
+        "_has_lost",
+        "_no_wait",
+        "_syncing",
+        "device",
+        "is_preallocated",
+        "path",
+        "size_bytes",
+    )
 
-    def __init__(self, path: Path, number: int, size_bytes: int) -> None:
+    def __init__(self, path: Path, number: int, status: os.stat_result) -> None:
         self.path = path
-        self.size_bytes = size_bytes
+        self.size_bytes = status.st_size
+        self.device = status.st_dev
+        self.is_preallocated = False
         self._descriptor: _Descriptor | _Closed = _Descriptor(number)
         self._no_wait = _NO_WAIT
         self._syncing = threading.Lock()

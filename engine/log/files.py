@@ -19,7 +19,7 @@ from engine.checkpoint.gaps import SegmentGap, note_gap
 from engine.config import LogConfig
 from engine.errors import InvalidRequestValue
 from engine.fs import names
-from engine.fs.port import OpenDirectory
+from engine.fs.port import OpenDirectory, OpenFileSystem
 from engine.log.append.analyse import Incoming
 from engine.log.context import LogContext
 from engine.records.header import BatchHeader
@@ -39,6 +39,11 @@ class SyncOrder(NamedTuple):
     """The size of the active segment; it may have grown or been sealed since."""
     has_new_names: bool
     """Whether the name of a new segment file may not be on disk yet."""
+
+    def is_covered_by(self, file_system: OpenFileSystem) -> bool:
+        """Whether a sync of that whole file system does the same as `run`."""
+        files = [segment.records.file for segment in self.segments]
+        return all(file.device == file_system.device and not file.is_preallocated for file in files)
 
     def run(self, directory: OpenDirectory | None) -> None:
         """Sync the segments, and the directory if a name is new. Needs no lock."""

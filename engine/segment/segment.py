@@ -406,8 +406,8 @@ class Segment:
         self._note_maximum()
         self.indexes.close()
         if not self.records.is_resting:  # a resting file is synced and trimmed
-            self.records.sync()
             self.records.truncate(self.records.size_bytes)
+            self.records.sync()  # also that a preallocated tail is gone, before a stop is clean
         self.records.close()
 
     def close_handles(self) -> None:

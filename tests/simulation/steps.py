@@ -74,6 +74,8 @@ def create_topic(simulation: Simulation, random: Random) -> None:
     overrides = {"cleanup.policy": random.choice(POLICIES)}
     if random.random() < 0.3:
         overrides["retention.bytes"] = "9000"
+    if random.random() < 0.3:
+        overrides["preallocate"] = "true"
     create(simulation, name, random.randint(1, 2), overrides)
 
 

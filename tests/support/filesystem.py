@@ -98,6 +98,14 @@ class ForgetfulDisk(Storage):
         with self._lock:
             self._sync_below(self._root)
 
+    def sync_what_changed(self, path: Path) -> None:
+        """Sync the file system of a path as XFS does, at the least: what changed its metadata.
+
+        A write inside a file's length reaches the disk's cache, and is lost with its power.
+        """
+        with self._lock:
+            self._sync_changed_below(self._root, Path("/"), self.device_of(path))
+
     def fail_to_sync_everything(self) -> None:
         """Drop all unwritten pages of every file; the next sync of such a file reports it too.
 
@@ -352,6 +360,16 @@ class ForgetfulDisk(Storage):
             else:
                 node.sync()
 
+    def _sync_changed_below(self, directory: Directory, path: Path, device: int) -> None:
+        is_here = self.device_of(path) == device
+        if is_here:
+            directory.sync()
+        for name, node in directory.names.items():
+            if isinstance(node, Directory):
+                self._sync_changed_below(node, path / name, device)
+            elif is_here and node.has_grown:
+                node.sync()
+
 
 def _files_below(directory: Directory) -> Iterator[Inode]:
     for node in directory.names.values():
@@ -378,6 +396,7 @@ class ForgetfulFileSystem(Handle):
     def __init__(self, disk: ForgetfulDisk, path: Path) -> None:
         super().__init__(disk, path)
         self._whole = disk
+        self.device = disk.device_of(path)
 
     def sync_all(self) -> None:
         try:
@@ -385,7 +404,7 @@ class ForgetfulFileSystem(Handle):
         except OSError:
             self._whole.fail_to_sync_everything()
             raise
-        self._whole.sync_everything()
+        self._whole.sync_what_changed(self.path)
 
 
 class ForgetfulLock:

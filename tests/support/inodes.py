@@ -33,8 +33,17 @@ class Storage(Machine):
         """What is met beyond that; a map that finds no memory meets ENOMEM."""
         self.opened_files = 0
         """How many were opened so far."""
+        self.mounts: list[Path] = []
+        """Folders that are file systems of their own, the inner ones after the outer ones."""
         self.now_ms = 0
         """What files get as their time of modification."""
+
+    def device_of(self, path: Path) -> int:
+        """Return the number of the file system that a path is in."""
+        return 1 + max(
+            (number for number, one in enumerate(self.mounts) if path.is_relative_to(one)),
+            default=-1,
+        )
 
     def take_file(self, path: Path) -> None:
         """Count a file that is opened or mapped; raise `lack` if there are too many."""
@@ -58,6 +67,8 @@ class Inode:
     """Pages written since then: dirty again, even if with the same bytes."""
     owes_error_in: int | None = None
     """The disk's generation in which the next sync reports pages that another one has lost."""
+    has_grown: bool = False
+    """Whether it was made longer since the last sync: its metadata changed."""
     shortest: int = UNLIMITED
     """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
@@ -67,11 +78,13 @@ class Inode:
     def sync(self) -> None:
         self.durable, self.clean = self._written(), None if self.clean is None else self._now()
         self.rewritten.clear()
+        self.has_grown = False
         self.shortest = UNLIMITED
 
     def write(self, position: int, data: bytes) -> None:
         """Change the page cache."""
         end = position + len(data)
+        self.has_grown = self.has_grown or end > len(self.content)
         self.content[position:end] = data
         if self.clean is not None:
             self.rewritten.update(range(position // PAGE_BYTES, -(-end // PAGE_BYTES)))
@@ -267,6 +280,8 @@ class ForgetfulFile(_Open):
     ) -> None:
         super().__init__(disk, path, inode)
         self.size_bytes = size_bytes
+        self.device = disk.device_of(path)
+        self.is_preallocated = size_bytes < len(inode.content)
         self._read_only = read_only
         self._has_lost = False
 

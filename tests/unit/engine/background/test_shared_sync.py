@@ -141,6 +141,40 @@ def test_the_names_of_new_segments_survive_a_power_cut_with_what_is_in_them(
     assert [found.log(log.topic_partition).watermarks.high_watermark for log in logs] == [2] * LOGS
 
 
+def test_a_preallocated_log_is_synced_by_itself(
+    world: World, manager: LogManager, committer: Committer
+) -> None:
+    """An append inside a file's length changes no metadata, and XFS flushes no disk for it."""
+    manager.create_topic("reserved", LOGS, {"preallocate": "true", "segment.bytes": "4000"})
+    logs = [manager.log(TopicPartition("reserved", number)) for number in range(LOGS)]
+    *_, log = (one for one in logs if one.directory.parent == A)
+    others = logs_in_one_directory(manager)
+    run_round(world, committer, others)
+    seen = run_round(world, committer, [*others, log])
+    assert seen == ["sync 00000000000000000000.log", "sync_file_system a"]
+    world.restart(power_cut=True)
+    assert opened(world).log(log.topic_partition).watermarks.high_watermark == 1
+
+
+def test_a_mount_inside_the_directory_is_synced_by_itself(
+    world: World, manager: LogManager, committer: Committer
+) -> None:
+    """It is another file system, which the sync of the directory's does not reach."""
+    logs = logs_in_one_directory(manager)
+    run_round(world, committer, logs)
+    mounted = logs[1]
+    manager.close()
+    world.disk.mounts.append(mounted.directory)
+    found = opened(world)
+    again = [found.log(log.topic_partition) for log in logs]
+    for log in again:
+        log.append(new_batch())
+    before = len(world.disk.changes)
+    outcomes, _ = commit_together(again[0].durability.health, again)
+    assert sorted(outcomes, key=lambda one: one[0].topic_partition) == [(log, 2) for log in again]
+    assert synced(world, before) == ["sync 00000000000000000000.log", "sync_file_system a"]
+
+
 def test_one_log_and_the_logs_of_another_directory_are_synced_as_ever(
     world: World, manager: LogManager, committer: Committer
 ) -> None:
