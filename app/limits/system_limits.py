@@ -1,7 +1,6 @@
-"""Open files and memory maps: the system's limits, and how many partitions they allow.
+"""Open files: the system's limit, and how many partitions it allows.
 
-A log has files open and maps two indexes of its active segment. It refuses an append that cannot
-open a file or map an index.
+A log refuses an append that cannot open a file.
 """
 
 from __future__ import annotations
@@ -25,15 +24,6 @@ SPARE_FILES: Final = 256
 _OPEN_FILES: Final = Path("/proc/self/fd")
 """A directory with one entry per open file."""
 
-MAPS_OF_PARTITION: Final = 3
-"""Maps of the active segment, and one for readers of older segments."""
-
-SPARE_MAPS: Final = 4_096
-"""Reserved for the interpreter, its threads and its memory."""
-
-MAP_LIMIT: Final = "vm.max_map_count"
-
-_ALLOWED_MAPS: Final = Path("/proc/sys/vm/max_map_count")
 _UNLIMITED: Final = 1 << 53
 """The largest integer that every JSON parser represents exactly."""
 
@@ -42,7 +32,6 @@ def system_limits() -> dict[str, int]:
     """Return the limits that are not settings, without those that the system does not have."""
     limits = {
         "open_files": allowed_files(),
-        "memory_maps": allowed_maps(),
         "max_small_file_bytes": MAX_SMALL_FILE_BYTES,
     }
     return {name: limit for name, limit in limits.items() if limit < _UNLIMITED}
@@ -73,36 +62,16 @@ def allowed_files() -> int:
     return files % sys.maxsize  # -1: unlimited
 
 
-def allowed_maps() -> int:
-    """Return how many maps a process may have; a system that has no such limit sets none."""
-    with contextlib.suppress(FileNotFoundError):
-        return int(_ALLOWED_MAPS.read_text())
-    return sys.maxsize
-
-
-def spare_maps(partitions: int) -> int:
-    """Return how many more maps there may be when all partitions are appended to."""
-    return allowed_maps() - partitions * MAPS_OF_PARTITION - SPARE_MAPS
-
-
 def ensure_partitions(more: int, existing: int) -> None:
-    """Raise PolicyViolation unless files and maps remain after `more` partitions.
+    """Raise PolicyViolation unless files remain after `more` partitions.
 
     Without them a log cannot create its next segment, and refuses appends. Not for the event loop:
     it may list the open files.
     """
-    for needed, spare, limit, remedy in (
-        (
-            FILES_OF_PARTITION,
-            spare_files(existing),
-            "open_files",
-            "the open file limit (ulimit -n)",
-        ),
-        (MAPS_OF_PARTITION, spare_maps(existing), "memory_maps", MAP_LIMIT),
-    ):
-        if more * needed > spare:
-            raise PolicyViolation(
-                f"{more} more partitions need {needed} {limit.replace('_', ' ')} each, and "
-                f"{max(spare, 0)} are left; raise {remedy}",
-                limit=limit,
-            )
+    spare = spare_files(existing)
+    if more * FILES_OF_PARTITION > spare:
+        raise PolicyViolation(
+            f"{more} more partitions need {FILES_OF_PARTITION} open files each, and "
+            f"{max(spare, 0)} are left; raise the open file limit (ulimit -n)",
+            limit="open_files",
+        )

@@ -20,14 +20,14 @@ from engine.fs.port import (
     File,
     FileSystem,
     HeldLock,
-    MappedFile,
+    IndexFile,
     Space,
 )
 from engine.fs.posix_file_system import PosixFileSystemHandle, reports_failed_writes
-from engine.fs.posix_files import PosixFile, PosixMappedFile, open_regular
+from engine.fs.posix_files import PosixFile, PosixIndexFile, open_regular
 from engine.fs.posix_lock import PosixLock
 
-__all__ = ["File", "FileSystem", "HeldLock", "MappedFile", "PosixFile", "PosixFileSystem"]
+__all__ = ["File", "FileSystem", "HeldLock", "IndexFile", "PosixFile", "PosixFileSystem"]
 
 DIRECTORY_MODE: Final = 0o700
 """The mode of a new directory; an existing one keeps its mode."""
@@ -65,23 +65,23 @@ class PosixFileSystem:
         flags |= os.O_CREAT if create else 0
         return PosixFile(path, *open_regular(path, flags, follow_links=follow_links))
 
-    def open_map(
+    def open_index(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
-    ) -> PosixMappedFile:
+    ) -> PosixIndexFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         with contextlib.suppress(FileNotFoundError):
-            number, _ = open_regular(path, flags)
-            return PosixMappedFile(path, number, is_new=False, read_only=read_only)
+            number, status = open_regular(path, flags)
+            return PosixIndexFile(path, number, status.st_size, is_new=False)
         if read_only or size_bytes is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         number, _ = open_regular(path, flags | os.O_CREAT | os.O_EXCL)
-        mapped = PosixMappedFile(path, number, is_new=True, read_only=False)
+        file = PosixIndexFile(path, number, 0, is_new=True)
         try:
-            mapped.resize(size_bytes)  # a map needs a descriptor too
+            file.resize(size_bytes)
         except OSError:
-            os.unlink(path)  # or the next start would find a file of zeros
+            os.unlink(path)  # or the next start would find an empty one
             raise
-        return mapped
+        return file
 
     def exists(self, path: Path) -> bool:
         return _mode(path) != 0

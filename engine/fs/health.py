@@ -24,7 +24,7 @@ _NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _TOO_MANY_FILES: Final = ("too many files are open; the limit is ulimit -n", "open_files")
 _NO_MEMORY: Final = (
-    "the system is out of memory or maps; see vm.max_map_count and ulimit -v",
+    "the system is out of memory; see ulimit -v",
     "memory",
 )
 _INTERRUPTED: Final = ("a system call was interrupted; try again", "system_calls")

@@ -103,10 +103,11 @@ class File(Handle, Protocol):
         """
 
 
-class MappedFile(Protocol):
-    """A memory-mapped file of fixed size: data stored in the buffer survives the process.
+class IndexFile(Protocol):
+    """An open file of fixed size that is written anywhere: what was stored survives the process.
 
-    The owner must not call `resize` or `close` while another thread uses the buffer.
+    Read and written by system calls, whose errors are errors: an access to a memory map that the
+    disk cannot serve kills the process (SIGBUS).
     """
 
     path: Path
@@ -115,29 +116,30 @@ class MappedFile(Protocol):
     is_new: bool
     """Whether opening created the file."""
 
-    buffer: memoryview
-    """The bytes. Read it again after `resize`; never keep a slice of it; `close` releases it."""
-
     size_bytes: int
-    """The length of the file and of the buffer."""
+    """The length of the file."""
 
     reserved_bytes: int
-    """Stores below this position cannot fail on a full disk."""
+    """Space is allocated below this position: a store there does not fail on a full disk, except
+    where the file system writes each change to a new place."""
+
+    def load(self, position: int, length: int) -> bytes:
+        """Return `length` bytes from `position`; fewer only if the file was cut meanwhile."""
+
+    def store(self, position: int, data: bytes) -> None:
+        """Write `data`, within the file's length; after an OSError any part may be written."""
 
     def reserve(self, end: int) -> None:
-        """Allocate disk space up to position `end`, exclusive, and some more.
-
-        A store into a hole of a sparse file on a full disk kills the process (SIGBUS).
-        """
+        """Allocate disk space up to position `end`, exclusive, and some more."""
 
     def resize(self, size_bytes: int) -> None:
-        """Make the file exactly that long, zero-filled or cut, and map it again; 0 is allowed."""
+        """Make the file exactly that long, zero-filled or cut; 0 is allowed."""
 
     def sync(self) -> None:
-        """Return once everything stored in the buffer would survive a power cut."""
+        """Return once everything stored would survive a power cut."""
 
     def close(self) -> None:
-        """Unmap the file without syncing. May be called again."""
+        """Close the file without syncing; loads under way end normally. May be called again."""
 
 
 class OpenDirectory(Handle, Protocol):
@@ -223,13 +225,13 @@ class FileSystem(Protocol):
         empty; an existing one keeps its length.
         """
 
-    def open_map(
+    def open_index(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
-    ) -> MappedFile:
-        """Map a file at its present length; a missing one is created with `size_bytes` zero bytes.
+    ) -> IndexFile:
+        """Open a file at its present length; a missing one is created, `size_bytes` zeros long.
 
         As in `open`, it must be a regular file. FileNotFoundError if it is missing and `size_bytes`
-        is not given or the map is read-only.
+        is not given or it is opened read-only.
         """
 
     def exists(self, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Open files and memory maps, with POSIX system calls."""
+"""Open files, with POSIX system calls."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import ctypes
 import errno
 import os
 import stat
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from mmap import ACCESS_READ, ACCESS_WRITE, MADV_RANDOM, mmap
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from engine.fs.port import NotRegularFile
 from engine.types import Buffer
@@ -20,7 +18,7 @@ BUFFERS_PER_WRITE: Final = 1024
 """How many buffers one system call accepts: IOV_MAX of Linux and macOS."""
 
 RESERVE_BYTES: Final = 64 * 1024
-"""How much disk space is allocated for a sparse map at a time: 8,192 offset index entries."""
+"""How much disk space is allocated for an index at a time: 8,192 offset index entries."""
 
 FILE_MODE: Final = 0o600
 """Only the user who runs the service may read records and keys, whatever the umask is."""
@@ -32,7 +30,6 @@ _DO_NOT_NEED: Final[int] = getattr(os, "POSIX_FADV_DONTNEED", 0)
 _WILL_NEED: Final[int] = getattr(os, "POSIX_FADV_WILLNEED", 0)
 _advise: Final[Callable[[int, int, int, int], None]] = getattr(os, "posix_fadvise", lambda *_: None)
 _NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
-_MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 # `bytearray(n)` without zeroing, which would cost as much as the read itself.
 _new_buffer: Final = ctypes.pythonapi.PyByteArray_FromStringAndSize
@@ -250,30 +247,27 @@ class PosixFile:
             raise OSError(errno.EIO, f"cannot undo an append: {error}", str(self.path)) from error
 
 
-class PosixMappedFile:
-    """A `MappedFile`. On Linux, syncing the file covers stores through its map.
+class PosixIndexFile:
+    """An `IndexFile`."""
 
-    `mmap.flush` is not used, because it holds the interpreter's lock while the disk works.
-    """
+    __slots__ = ("_descriptor", "is_new", "path", "reserved_bytes", "size_bytes")
 
-    __slots__ = (
-        "_access",
-        "_descriptor",
-        "_map",
-        "buffer",
-        "is_new",
-        "path",
-        "reserved_bytes",
-        "size_bytes",
-    )
-
-    def __init__(self, path: Path, number: int, *, is_new: bool, read_only: bool) -> None:
+    def __init__(self, path: Path, number: int, size_bytes: int, *, is_new: bool) -> None:
         self.path = path
         self.is_new = is_new
         self.reserved_bytes = 0
+        self.size_bytes = size_bytes
         self._descriptor: _Descriptor | _Closed = _Descriptor(number)
-        self._access = ACCESS_READ if read_only else ACCESS_WRITE
-        self._open(os.fstat(number).st_size)
+
+    def load(self, position: int, length: int) -> bytes:
+        descriptor = self._descriptor
+        return os.pread(descriptor.number, length, position)
+
+    def store(self, position: int, data: bytes) -> None:
+        descriptor = self._descriptor
+        written = os.pwrite(descriptor.number, data, position)
+        while written < len(data):
+            written += os.pwrite(descriptor.number, data[written:], position + written)
 
     def reserve(self, end: int) -> None:
         end = min(-(-end // RESERVE_BYTES) * RESERVE_BYTES, self.size_bytes)
@@ -282,35 +276,13 @@ class PosixMappedFile:
             self.reserved_bytes = end
 
     def resize(self, size_bytes: int) -> None:
-        self._unmap()  # first: touching a page past the end of the file kills the process
         os.ftruncate(self._descriptor.number, size_bytes)
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
-        self._open(size_bytes)
+        self.size_bytes = size_bytes
 
     def sync(self) -> None:
         descriptor = self._descriptor
         _sync_data(descriptor.number)
 
     def close(self) -> None:
-        self._unmap()
         self._descriptor = _CLOSED
-
-    def _open(self, size_bytes: int) -> None:
-        # An empty file cannot be mapped, and nothing can be stored in it.
-        self._map = (
-            mmap(self._descriptor.number, size_bytes, access=self._access, **_MAP_OPTIONS)
-            if size_bytes
-            else None
-        )
-        if self._map is not None:
-            # Without it, ext4 of recent kernels reads ahead around the first entry stored in a
-            # sparse file and dirties megabytes of page cache: 20 ms instead of 40 µs.
-            self._map.madvise(MADV_RANDOM)
-        self.size_bytes = size_bytes
-        self.buffer = memoryview(self._map or b"")
-
-    def _unmap(self) -> None:
-        self.buffer.release()
-        if self._map is not None:
-            self._map.close()
-            self._map = None

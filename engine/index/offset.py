@@ -11,7 +11,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from engine.errors import IndexFull, OffsetsOutOfOrder
-from engine.index.mapped import MappedIndex
+from engine.index.sparse import Keys, SparseIndex
 from engine.types import OffsetPosition
 
 ENTRY: Final = Struct(
@@ -19,14 +19,13 @@ ENTRY: Final = Struct(
     "i"  # offset minus the segment's base offset
     "i"  # position in the .log file
 )
-_FIELD: Final = Struct(">i")
-_OFFSET_POSITION: Final = 0
-_POSITION_POSITION: Final = 4
+_OFFSET: Final = Keys(Struct(">i"), 0)
+_POSITION: Final = Keys(Struct(">i"), 4)
 
 assert ENTRY.size == 8, "the entry is fixed by the file format"
 
 
-class OffsetIndex(MappedIndex):
+class OffsetIndex(SparseIndex):
     """Offsets and positions, both ascending; offsets strictly."""
 
     ENTRY: ClassVar[Struct] = ENTRY
@@ -51,25 +50,25 @@ class OffsetIndex(MappedIndex):
 
     def lookup(self, target_offset: int) -> OffsetPosition:
         """Return the last entry at or before the target, or the segment's first byte if none."""
-        with self._remap_lock:
-            self._mapped()
+        with self._file_lock:
+            self._opened()
             last = self._last
             if target_offset >= last.offset:
                 return last
             target = target_offset - self.base_offset
-            slot = self._count_at_or_below(target, _FIELD, _OFFSET_POSITION) - 1
+            slot = self._count_below(target + 1) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def floor_by_position(self, position: int) -> OffsetPosition:
         """Return the last entry at or before a position, or the segment's first byte if none."""
-        with self._remap_lock:
-            slot = self._count_at_or_below(position, _FIELD, _POSITION_POSITION) - 1
+        with self._file_lock:
+            slot = self._count_at_position(position) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def entry(self, slot: int) -> OffsetPosition:
         """Return the entry in a slot; IndexError if the slot is empty."""
-        with self._remap_lock:
-            self._mapped()
+        with self._file_lock:
+            self._opened()
             self._ensure_slot(slot)
             return self._entry(slot)
 
@@ -80,9 +79,9 @@ class OffsetIndex(MappedIndex):
 
     def content_below(self, position: int) -> bytes:
         """Return a copy of the entries that point below a position: a valid index of its own."""
-        with self._remap_lock:
-            count = self._count_at_or_below(position - 1, _FIELD, _POSITION_POSITION)
-            return self._first_entries(count)
+        with self._file_lock:
+            count = self._count_at_position(position - 1)
+            return self._load(0, count)
 
     @property
     def last_entry(self) -> OffsetPosition:
@@ -91,9 +90,8 @@ class OffsetIndex(MappedIndex):
 
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset` and erase the others; the file keeps its length."""
-        with self._remap_lock:
-            last_kept = offset - self.base_offset - 1
-            count = self._count_at_or_below(last_kept, _FIELD, _OFFSET_POSITION)
+        with self._file_lock:
+            count = self._count_below(offset - self.base_offset)
         self._keep(count, erase=True)
 
     def sanity_check(self) -> None:
@@ -109,8 +107,15 @@ class OffsetIndex(MappedIndex):
         if self._last.position < 0:
             raise self._corrupt(f"its last entry points to byte {self._last.position}")
 
+    def _count_below(self, relative: int) -> int:
+        most = self._last.offset - self.base_offset
+        return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
+
+    def _count_at_position(self, position: int) -> int:
+        return self._count_at_or_below(position, _POSITION, 0, self._last.position)
+
     def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)
+        relative, position = ENTRY.unpack(self._load(slot, slot + 1))
         if relative < 0 or position < 0:
             raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)
@@ -119,6 +124,5 @@ class OffsetIndex(MappedIndex):
         if self._count == 0:
             self._last = OffsetPosition(self.base_offset, 0)
             return
-        last = (self._count - 1) * ENTRY.size
-        relative, position = ENTRY.unpack_from(self._mapped().buffer, last)
+        relative, position = ENTRY.unpack(self._load(self._count - 1, self._count))
         self._last = OffsetPosition(self.base_offset + relative, position)

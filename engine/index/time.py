@@ -12,7 +12,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from engine.errors import IndexFull, OffsetsOutOfOrder
-from engine.index.mapped import MappedIndex
+from engine.index.sparse import Keys, SparseIndex
 from engine.types import NO_TIMESTAMP, TimestampOffset
 
 ENTRY: Final = Struct(
@@ -20,15 +20,13 @@ ENTRY: Final = Struct(
     "q"  # timestamp in ms
     "i"  # offset minus the segment's base offset
 )
-_TIMESTAMP: Final = Struct(">q")
-_TIMESTAMP_POSITION: Final = 0
-_OFFSET: Final = Struct(">i")
-_OFFSET_POSITION: Final = 8
+_TIMESTAMP: Final = Keys(Struct(">q"), 0)
+_OFFSET: Final = Keys(Struct(">i"), 8)
 
 assert ENTRY.size == 12, "the entry is fixed by the file format"
 
 
-class TimeIndex(MappedIndex):
+class TimeIndex(SparseIndex):
     """Timestamps in ms and offsets; one slot is reserved for the entry that seals a segment."""
 
     ENTRY: ClassVar[Struct] = ENTRY
@@ -69,25 +67,25 @@ class TimeIndex(MappedIndex):
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """Return the last entry at or before the target, or (-1, base offset) if none."""
-        with self._remap_lock:
-            self._mapped()
+        with self._file_lock:
+            self._opened()
             last = self._last
-            if target_timestamp >= last.timestamp:
+            if not self._count or target_timestamp >= last.timestamp:
                 return last
-            slot = self._count_at_or_below(target_timestamp, _TIMESTAMP, _TIMESTAMP_POSITION) - 1
+            least = self._entry(0).timestamp
+            slot = self._count_at_or_below(target_timestamp, _TIMESTAMP, least, last.timestamp) - 1
             return self._entry(slot) if slot >= 0 else self._before_first()
 
     def floor_by_offset(self, offset: int) -> TimestampOffset:
         """Return the last entry at or before an offset, or (-1, base offset) if none."""
-        with self._remap_lock:
-            relative = offset - self.base_offset
-            slot = self._count_at_or_below(relative, _OFFSET, _OFFSET_POSITION) - 1
+        with self._file_lock:
+            slot = self._count_below(offset + 1) - 1
             return self._entry(slot) if slot >= 0 else self._before_first()
 
     def entry(self, slot: int) -> TimestampOffset:
         """Return the entry in a slot; IndexError if the slot is empty."""
-        with self._remap_lock:
-            self._mapped()
+        with self._file_lock:
+            self._opened()
             self._ensure_slot(slot)
             return self._entry(slot)
 
@@ -98,10 +96,9 @@ class TimeIndex(MappedIndex):
 
     def content_below(self, offset: int) -> bytes:
         """Return a copy of the entries below an offset: a valid index of its own."""
-        with self._remap_lock:
-            last_kept = offset - self.base_offset - 1
-            count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
-            return self._first_entries(count)
+        with self._file_lock:
+            count = self._count_below(offset)
+            return self._load(0, count)
 
     @property
     def last_entry(self) -> TimestampOffset:
@@ -110,9 +107,8 @@ class TimeIndex(MappedIndex):
 
     def truncate_to_offset(self, offset: int) -> None:
         """Keep only entries below `offset` and erase the others; the file keeps its length."""
-        with self._remap_lock:
-            last_kept = offset - self.base_offset - 1
-            count = self._count_at_or_below(last_kept, _OFFSET, _OFFSET_POSITION)
+        with self._file_lock:
+            count = self._count_below(offset)
         self._keep(count, erase=True)
 
     def sanity_check(self) -> None:
@@ -120,7 +116,8 @@ class TimeIndex(MappedIndex):
         self._ensure_whole_entries()
         if self._count == 0:
             return
-        first_timestamp, _ = ENTRY.unpack_from(self._mapped().buffer, 0)
+        with self._file_lock:
+            first_timestamp, _ = ENTRY.unpack(self._load(0, 1))
         if first_timestamp < 0:
             raise self._corrupt(f"its first entry is for time {first_timestamp}")
         if self._last.timestamp < first_timestamp:
@@ -130,11 +127,15 @@ class TimeIndex(MappedIndex):
                 f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
             )
 
+    def _count_below(self, offset: int) -> int:
+        relative, most = offset - self.base_offset, self._last.offset - self.base_offset
+        return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
+
     def _before_first(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def _entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative = ENTRY.unpack_from(self._mapped().buffer, slot * ENTRY.size)
+        timestamp, relative = ENTRY.unpack(self._load(slot, slot + 1))
         if relative < 0 or timestamp < 0:  # records without a time are not indexed
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
@@ -143,8 +144,7 @@ class TimeIndex(MappedIndex):
         if self._count == 0:
             self._last = self._before_first()
             return
-        last = (self._count - 1) * ENTRY.size
-        timestamp, relative = ENTRY.unpack_from(self._mapped().buffer, last)
+        timestamp, relative = ENTRY.unpack(self._load(self._count - 1, self._count))
         self._last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def _full(self) -> IndexFull:

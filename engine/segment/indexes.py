@@ -132,7 +132,7 @@ class SegmentIndexes:
         return self._transaction is not None and self._transaction.size_bytes == 0
 
     def offset_stays_open(self) -> bool:
-        """Whether the next look-up of an offset opens no file; see `MappedIndex.stays_open`."""
+        """Whether the next look-up of an offset opens no file; see `SparseIndex.stays_open`."""
         return self._offset is not None and self._offset.stays_open()
 
     @property
@@ -154,13 +154,20 @@ class SegmentIndexes:
             offset, time = self.offset, self.time
         return offset.is_full or time.is_full
 
+    @property
+    def are_unreadable(self) -> bool:
+        """Whether the disk could not read a part of one of the two sparse indexes."""
+        return any(
+            index is not None and index.is_unreadable for index in (self._offset, self._time)
+        )
+
     def reserve_next(self) -> None:
         """Allocate disk space for the next entries."""
         self.offset.reserve_next()
         self.time.reserve_next()
 
     def rest(self) -> None:
-        """Close the files until they are used again; see `MappedIndex.rest`.
+        """Close the files until they are used again; see `SparseIndex.rest`.
 
         All entries must be synced. Running reads end normally.
         """

@@ -161,8 +161,13 @@ class Segment:
     def _add_entry(self, entry: OffsetPosition, maximum: TimestampOffset) -> None:
         if not self.indexes.is_full:
             self.indexes.time.ensure_takes(maximum.timestamp, maximum.offset)
+            before = self.indexes.offset.count
             self.indexes.offset.append(entry.offset, entry.position)
-            self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
+            try:
+                self.indexes.time.maybe_append(maximum.timestamp, maximum.offset)
+            except OSError:
+                self.indexes.offset.keep_first(before)
+                raise
 
     def should_roll(self, params: RollParams) -> bool:
         """Whether the append that `params` describes must go into a new segment."""

@@ -108,6 +108,26 @@ def test_a_damaged_index_never_misleads_a_reader(
     manager.close()
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("base_offset", SEGMENTS)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_cannot_be_read_is_rebuilt(
+    suffix: str, base_offset: int, *, is_open: bool
+) -> None:
+    """The log has all that it had; a bad page of it kills neither the start nor a reader."""
+    filled = fill()
+    path = segment_file(base_offset, suffix)
+    if is_open:
+        manager = filled.reopen()
+        filled.world.disk.spoil(path)
+    else:
+        filled.world.disk.spoil(path)
+        manager = filled.reopen()
+    ensure_all_served(filled, manager)
+    manager.close()
+    ensure_all_served(filled, filled.reopen())
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_of_another_segment_never_misleads_a_reader(suffix: str) -> None:
     """The contents of a neighbour's index lead nowhere, and are replaced."""

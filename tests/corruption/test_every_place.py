@@ -57,7 +57,7 @@ def test_a_directory_in_the_place_of_any_file(*, was_clean: bool) -> None:
 
 @pytest.mark.long
 @BOTH
-@pytest.mark.parametrize("call", ["open", "open_map", "read"])
+@pytest.mark.parametrize("call", ["open", "open_index", "read"])
 def test_any_file_that_may_not_be_read(call: str, *, was_clean: bool) -> None:
     """It is unchanged, and with permission everything is served.
 

@@ -50,7 +50,7 @@ def test_an_index_that_cannot_be_opened_fails_the_append(error: int, told: type[
     append_values(log, b"one")
     log.durability.commit()
     log.roll()
-    world.disk.fail("open_map", error=error, path_end=names.INDEX_SUFFIXES[0])
+    world.disk.fail("open_index", error=error, path_end=names.INDEX_SUFFIXES[0])
     with pytest.raises(told):
         append_values(log, b"two")
     assert world.health.is_offline == (told is StorageOffline)
@@ -344,7 +344,7 @@ def test_an_append_that_may_not_open_an_index_leaves_no_bytes() -> None:
     large = batch_at(1, b"x" * (segment.index_interval_bytes + 1))
     segment.append(large, 1, START_MS + 1, 1)
     size_bytes = segment.size_bytes
-    shelf.disk.fail("open_map", error=errno.EMFILE, path_end=names.TIME_INDEX_SUFFIX)
+    shelf.disk.fail("open_index", error=errno.EMFILE, path_end=names.TIME_INDEX_SUFFIX)
     with pytest.raises(OSError, match="Too many open files"):
         segment.append(batch_at(2), 2, START_MS + 2, 2)
     assert segment.size_bytes == size_bytes

@@ -118,7 +118,7 @@ def test_a_log_moves_away_from_a_disk_that_takes_nothing_more(error: int) -> Non
 
 @NO_SPACE
 @pytest.mark.parametrize(
-    ("name", "path_end"), [("open", names.LOG_SUFFIX), ("open_map", names.INDEX_SUFFIXES[0])]
+    ("name", "path_end"), [("open", names.LOG_SUFFIX), ("open_index", names.INDEX_SUFFIXES[0])]
 )
 def test_a_copy_that_cannot_be_opened_changes_nothing(name: str, path_end: str, error: int) -> None:
     """It is opened before any rename: the log stays where it was, and can still be moved.

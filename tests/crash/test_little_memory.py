@@ -72,7 +72,7 @@ def test_a_read_that_fails_for_now_leaves_its_directory_readable(error: int) -> 
     log = world.open_log(with_config(segment_bytes=200))
     values = fill(log, batches=6)
     log.durability.flush()  # the indexes of sealed segments rest
-    world.disk.fail("open_map", error=error)
+    world.disk.fail("open_index", error=error)
     with pytest.raises(Overloaded):
         read_values(log)
     assert not world.disk.forget_faults(), "it was not met"
@@ -91,7 +91,7 @@ def fill_until_refused(log: Log) -> list[bytes]:
 
 
 @PASSING
-@pytest.mark.parametrize("operation", ["open", "open_map"])
+@pytest.mark.parametrize("operation", ["open", "open_index"])
 def test_a_roll_that_fails_for_now_is_made_by_the_next_append(operation: str, error: int) -> None:
     """It was refused as a whole; the indexes of a new segment are mapped for its second append."""
     world = World()
@@ -119,7 +119,7 @@ def test_a_log_start_inside_an_open_transaction_needs_no_memory_to_move() -> Non
     log.roll()
     append_values(log, b"later")
     log.durability.flush()  # the indexes of the sealed segment rest
-    world.disk.fail("open_map", error=errno.ENOMEM)
+    world.disk.fail("open_index", error=errno.ENOMEM)
     assert log.delete_records(2) == 2
     assert not world.disk.forget_faults(), "it was not met"
     assert not world.health.is_offline

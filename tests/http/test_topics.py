@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.limits import system_limits
 from app.operations.topics import LISTED_TOGETHER
 from tests.support.service import Api, running
 
@@ -154,31 +153,6 @@ async def test_no_more_partitions_are_made_than_files_may_be_opened(api: Api) ->
     assert few.status_code == 201
     assert (await api.client.get("/v1/topics/many")).status_code == 404
     assert (await api.client.get("/v1/topics/events")).json()["partitions"] == 1
-
-
-async def test_no_more_partitions_are_made_than_indexes_may_be_mapped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Appends that cannot map an index are refused: 422 names the limit, a start warns (T7)."""
-    allowed = tmp_path / "max_map_count"
-    monkeypatch.setattr(system_limits, "_ALLOWED_MAPS", allowed)
-    allowed.write_text("5000\n")
-    async with running(tmp_path / "data") as api:
-        few = await api.client.put("/v1/topics/few", json={"partitions": 300})
-        many = await api.client.put("/v1/topics/many", json={"partitions": 2})
-        grown = await api.client.patch("/v1/topics/few", json={"partitions": 302})
-        told = (await api.client.get("/v1/limits")).json()["limits"]
-    assert few.status_code == 201
-    for refused in (many, grown):
-        assert (refused.status_code, refused.json()["limit"]) == (422, "memory_maps")
-    assert told["memory_maps"] == 5000
-    assert "vm.max_map_count" not in caplog.text
-    allowed.write_text("4500\n")
-    async with running(tmp_path / "data") as api:
-        assert "vm.max_map_count" in caplog.text
-        allowed.unlink()
-        assert (await api.client.put("/v1/topics/many", json={"partitions": 2})).is_success
-        assert "memory_maps" not in (await api.client.get("/v1/limits")).json()["limits"]
 
 
 def open_files() -> int:

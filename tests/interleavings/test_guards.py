@@ -18,7 +18,7 @@ from engine.checkpoint.offsets import OffsetCheckpoint
 from engine.cleaner.cleaner import LogCleaner
 from engine.fs import names
 from engine.fs.health import DirectoryHealth
-from engine.index.mapped import MappedIndex
+from engine.index.sparse import SparseIndex
 from engine.log import index_repair
 from engine.log.core import LogCore
 from engine.log.files import LocalLog, SyncOrder
@@ -182,11 +182,11 @@ GUARDS: Final = (
     Guard(SharedRoom, ("_is_asked", "_left", "_low"), own("_lock"), only_set=True),
     Guard(LeaderEpochCache, ("_path", "_written"), own("_file_lock"), only_set=True),
     # -- files of a segment
-    Guard(MappedIndex, ("_mapped",), own("_remap_lock"), not_in=frozenset({"sanity_check"})),
+    Guard(SparseIndex, ("_opened",), own("_file_lock")),
     Guard(
-        MappedIndex,
-        ("_is_closed", "_is_wanted", "_length_bytes", "_map", "_max_entries", "_syncs"),
-        own("_remap_lock"),
+        SparseIndex,
+        ("_is_closed", "_is_wanted", "_length_bytes", "_file", "_max_entries", "_syncs"),
+        own("_file_lock"),
         only_set=True,
     ),
     Guard(FileRecords, ("_file", "_is_closed", "_resting_bytes"), own("_opening"), only_set=True),
@@ -282,7 +282,7 @@ def clean_verify_and_remove() -> None:
 
 
 def mend() -> None:
-    """A wrong index entry that a reader finds."""
+    """A wrong index entry that a reader finds, and a truncation."""
     filled = filled_directory()
     path = PARTITION / names.index_name(0)
     content = bytearray(filled.world.fs.read_bytes(path))
@@ -296,6 +296,7 @@ def mend() -> None:
     for kind in FileKind:
         log.reader.read_file(log.reader.open_file(0, kind), 0, 1)
     assert log.reader.segments[0].indexes.time.entry(0).timestamp >= 0
+    log.truncate_to(1)
 
 
 def move() -> None:

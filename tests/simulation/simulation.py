@@ -38,7 +38,7 @@ WIDE_FROM: Final = 10_000_000
 TROUBLE: Final = 0.2
 TROUBLE_AT_A_START: Final = 0.25
 MEANWHILE: Final = 0.5
-OPENING: Final = frozenset({"open", "open_map", "resize"})
+OPENING: Final = frozenset({"open", "open_index", "resize"})
 """Calls under the lock of one file or index. Another thread waits there for a moment; the others of
 a life act on the same thread, and would wait for themselves."""
 MONTH_MS: Final = 30 * 24 * 3_600_000

@@ -35,36 +35,37 @@ def test_power_cut_forgets_names_and_bytes_that_were_not_synced(disk: ForgetfulD
 
 
 def test_crash_of_the_process_forgets_nothing(disk: ForgetfulDisk) -> None:
-    """Appends and stores into a map survive the process, and can still be lost to the power."""
+    """What was written survives the process, and can still be lost to the power."""
     disk.open(ROOT / "f", create=True).append(b"written")
-    disk.open_map(ROOT / "m", 4).buffer[:] = b"kept"
+    disk.open_index(ROOT / "m", 4).store(0, b"kept")
     disk.restart(power_cut=False)
     assert [disk.read_bytes(ROOT / name) for name in "fm"] == [b"written", b"kept"]
     disk.restart()
     assert disk.list_directory(ROOT) == []
 
 
-def test_stores_into_a_map_need_a_sync(disk: ForgetfulDisk) -> None:
-    """After a power cut a map has its content of the last sync."""
-    mapped = disk.open_map(ROOT / "m", 4)
-    mapped.buffer[0:1] = b"a"
-    mapped.sync()
-    mapped.buffer[1:2] = b"b"
+def test_stores_into_an_index_need_a_sync(disk: ForgetfulDisk) -> None:
+    """After a power cut it has its content of the last sync."""
+    index = disk.open_index(ROOT / "m", 4)
+    index.store(0, b"a")
+    index.sync()
+    index.store(1, b"b")
     disk.sync_directory(ROOT)
     disk.restart()
     assert disk.read_bytes(ROOT / "m") == b"a\0\0\0"
 
 
 def test_old_process_cannot_reach_the_disk_any_more(disk: ForgetfulDisk) -> None:
-    """Handles and maps of before a restart have no effect after it."""
+    """What was opened before a restart has no effect after it."""
     file = disk.open(ROOT / "f", create=True)
-    mapped = disk.open_map(ROOT / "m", 4)
+    index = disk.open_index(ROOT / "m", 4)
     lock = disk.lock(ROOT / "lock")
     disk.sync_everything()
     disk.restart()
     owner = disk.lock(ROOT / "lock")
     lock.release()
-    mapped.buffer[:] = b"late"
+    with pytest.raises(PowerCut):
+        index.store(0, b"late")
     with pytest.raises(PowerCut):
         file.append(b"late")
     assert [disk.read_bytes(ROOT / name) for name in "fm"] == [b"", bytes(4)]
@@ -157,7 +158,7 @@ def test_disk_can_be_full_and_cold(disk: ForgetfulDisk) -> None:
     disk.is_cached = False
     assert (file.read_cached(0, 2), file.read_at(0, 2)) == (None, b"ab")
     with pytest.raises(OSError, match="No space left"):
-        disk.open_map(ROOT / "m", 8).reserve(8)
+        disk.open_index(ROOT / "m", 8).reserve(8)
 
 
 def test_real_folder_can_be_put_on_it(disk: ForgetfulDisk, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A disk in memory that forgets, on a power cut, whatever was never synced.
 
-File contents, stores into memory maps and the names in directories are each durable only once
+File contents and the names in directories are each durable only once
 synced, as POSIX allows; after the crash of a process alone everything is still there. It can cut
 the power before its nth change, and fail the nth call of a kind.
 After LevelDB's `fault_injection_test`.
@@ -27,7 +27,7 @@ from tests.support.inodes import (
     Entry,
     ForgetfulDirectory,
     ForgetfulFile,
-    ForgetfulMap,
+    ForgetfulIndexFile,
     Handle,
     Inode,
     Storage,
@@ -84,6 +84,10 @@ class ForgetfulDisk(Storage):
             self.make_directory(path.parent, parents=True)
             self._parent(path).change(**{path.name: Inode(bytearray(content), content)})
         self.sync_everything()
+
+    def spoil(self, path: Path) -> None:
+        """Let no part of a file be readable again."""
+        self._inode(path).is_unreadable = True
 
     def write_back(self, random: Random) -> None:
         """Let some of the cached writes reach the disk, in any order; no sync reports them."""
@@ -142,18 +146,17 @@ class ForgetfulDisk(Storage):
             size_bytes = len(inode.content)
             return self.file_type(self, path, inode, size_bytes, read_only=read_only)
 
-    def open_map(
+    def open_index(
         self, path: Path, size_bytes: int | None = None, *, read_only: bool = False
-    ) -> ForgetfulMap:
+    ) -> ForgetfulIndexFile:
         with self._lock:
-            self.enter("open_map", path)
+            self.enter("open_index", path)
             self.take_file(path)
             is_new = path.name not in self._parent(path).names
             if is_new and size_bytes is not None and not read_only:
-                return ForgetfulMap(self, path, self._create(path, size_bytes), is_new=True)
+                return ForgetfulIndexFile(self, path, self._create(path, size_bytes), is_new=True)
             inode = self._inode(path)
-            inode.clean = None  # a store makes a page dirty even if it changes nothing
-            return ForgetfulMap(self, path, inode, is_new=False, read_only=read_only)
+            return ForgetfulIndexFile(self, path, inode, is_new=False, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
         self.enter("look", path)

@@ -30,7 +30,7 @@ class Storage(Machine):
         self.remaining_files = UNLIMITED
         """How many may still be opened; those that are closed are not given back."""
         self.lack = errno.EMFILE
-        """What is met beyond that; a map that finds no memory meets ENOMEM."""
+        """What is met beyond that; ENOMEM if memory is short."""
         self.opened_files = 0
         """How many were opened so far."""
         self.mounts: list[Path] = []
@@ -46,7 +46,7 @@ class Storage(Machine):
         )
 
     def take_file(self, path: Path) -> None:
-        """Count a file that is opened or mapped; raise `lack` if there are too many."""
+        """Count a file that is opened; raise `lack` if there are too many."""
         if self._is_looked_at:
             return
         if self.remaining_files == 0:
@@ -69,6 +69,8 @@ class Inode:
     """The disk's generation in which the next sync reports pages that another one has lost."""
     has_grown: bool = False
     """Whether it was made longer since the last sync: its metadata changed."""
+    is_unreadable: bool = False
+    """Whether the disk cannot read it: whatever is loaded from it is EIO, each time."""
     shortest: int = UNLIMITED
     """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
@@ -248,7 +250,7 @@ class ForgetfulDirectory(Handle):
 
 
 class _Open(Handle):
-    """What an open file and a map share."""
+    """What the open files share."""
 
     def __init__(self, disk: Storage, path: Path, inode: Inode) -> None:
         super().__init__(disk, path)
@@ -311,6 +313,8 @@ class ForgetfulFile(_Open):
 
     def read_at(self, position: int, length: int) -> bytes:
         self._enter("read")
+        if self._inode.is_unreadable:
+            raise os_error(errno.EIO, self.path)
         length = max(0, min(length, self.size_bytes - position))
         return bytes(self._inode.content[position : position + length])
 
@@ -361,23 +365,29 @@ class ForgetfulFile(_Open):
         self._inode.changes += 1
 
 
-class ForgetfulMap(_Open):
-    """A `MappedFile`: its buffer is the content of the file, as memory is."""
+class ForgetfulIndexFile(_Open):
+    """An `IndexFile`."""
 
     def __init__(
-        self,
-        disk: Storage,
-        path: Path,
-        inode: Inode,
-        *,
-        is_new: bool,
-        read_only: bool = False,
+        self, disk: Storage, path: Path, inode: Inode, *, is_new: bool, read_only: bool = False
     ) -> None:
         super().__init__(disk, path, inode)
         self.is_new = is_new
+        self.size_bytes = len(inode.content)
         self.reserved_bytes = 0
         self._read_only = read_only
-        self._map()
+
+    def load(self, position: int, length: int) -> bytes:
+        self._enter("load")
+        if self._inode.is_unreadable:
+            raise os_error(errno.EIO, self.path)
+        return bytes(self._inode.content[position : position + length])
+
+    def store(self, position: int, data: bytes) -> None:
+        if self._read_only:
+            raise os_error(errno.EBADF, self.path)
+        self._enter("store")
+        self._inode.write(position, data)
 
     def reserve(self, end: int) -> None:
         if end > self._disk.remaining_bytes:
@@ -386,23 +396,12 @@ class ForgetfulMap(_Open):
 
     def resize(self, size_bytes: int) -> None:
         self._enter("resize")
-        self.buffer.release()
         content = self._inode.content
         self._inode.cut(size_bytes)
         content.extend(bytes(size_bytes - len(content)))
         self.reserved_bytes = min(self.reserved_bytes, size_bytes)
-        self._disk.take_file(self.path)  # another thread may have got the released one
-        self._map()
+        self.size_bytes = size_bytes
 
     def sync(self) -> None:
         self._enter("sync")
         self._inode.sync()
-
-    def close(self) -> None:
-        super().close()
-        self.buffer.release()
-
-    def _map(self) -> None:
-        view = memoryview(self._inode.content)
-        self.buffer = view.toreadonly() if self._read_only else view
-        self.size_bytes = len(view)

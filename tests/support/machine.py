@@ -66,7 +66,10 @@ class Fault:
         return self.name in {"", name} and str(path).endswith(self.path_end)
 
 
-BY_PATH = frozenset({"open", "open_map", "read", "look"})
+QUICK = frozenset({"load", "store"})
+"""Operations on a few bytes in memory, during which nobody else acts."""
+
+BY_PATH = frozenset({"open", "open_index", "read", "look"})
 """Operations that are given a path, which their errors name; the others have an open file."""
 
 
@@ -139,7 +142,7 @@ class Machine:
         """Record an operation; raise what was ordered for it."""
         if self._is_looked_at:
             return
-        if self.meanwhile is not None:
+        if self.meanwhile is not None and name not in QUICK:
             self.meanwhile(Operation(name, path))
         with self._lock:
             if self._is_off:

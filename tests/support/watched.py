@@ -28,7 +28,7 @@ class WatchedFileSystem:
         def noted(*arguments: Any, **options: Any) -> Any:
             self.note(f"fs.{name}")
             made = method(*arguments, **options)
-            return _Watched(made, self) if name in {"open", "open_map"} else made
+            return _Watched(made, self) if name in {"open", "open_index"} else made
 
         return noted
 

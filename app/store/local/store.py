@@ -13,11 +13,7 @@ from app.http.disk_paths import without_directories, without_paths
 from app.limits.executors import Workers
 from app.limits.system_limits import (
     FILES_OF_PARTITION,
-    MAP_LIMIT,
-    MAPS_OF_PARTITION,
-    allowed_maps,
     spare_files,
-    spare_maps,
 )
 from app.settings import Settings
 from app.store.local.commits import Commits
@@ -113,14 +109,6 @@ class LocalStore(Store):
                 "raise the limit of open files (ulimit -n)",
                 partitions,
                 FILES_OF_PARTITION,
-            )
-        if spare_maps(partitions) < 0:
-            _LOG.warning(
-                "%d partitions may need %d memory maps each, more than the %d of %s",
-                partitions,
-                MAPS_OF_PARTITION,
-                allowed_maps(),
-                MAP_LIMIT,
             )
 
     def progress(self) -> Mapping[str, int]:

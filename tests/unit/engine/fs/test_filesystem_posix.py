@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +217,11 @@ def test_descriptor_lives_as_long_as_a_reader_uses_it(
     assert found == [b"mine"]
 
 
-def test_map_is_reserved_in_steps(fs: PosixFileSystem, tmp_path: Path) -> None:
+def test_an_index_is_reserved_in_steps(fs: PosixFileSystem, tmp_path: Path) -> None:
     """A sparse file takes disk space when its entries come near, not all at once."""
-    mapped = fs.open_map(tmp_path / "m", 10 * RESERVE_BYTES)
-    mapped.reserve(RESERVE_BYTES + 1)
-    assert mapped.reserved_bytes == 2 * RESERVE_BYTES
+    index = fs.open_index(tmp_path / "m", 10 * RESERVE_BYTES)
+    index.reserve(RESERVE_BYTES + 1)
+    assert index.reserved_bytes == 2 * RESERVE_BYTES
     assert (tmp_path / "m").stat().st_blocks * 512 < 4 * RESERVE_BYTES
 
 
@@ -310,19 +310,24 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(
             look(tmp_path / ("x" * 1_000))
 
 
-@pytest.mark.parametrize("files", range(2))
-def test_a_map_that_may_not_be_made_leaves_no_file(
-    fs: PosixFileSystem, tmp_path: Path, files: int
+def test_an_index_that_may_not_be_so_long_leaves_no_file(
+    fs: PosixFileSystem, tmp_path: Path
 ) -> None:
-    """Before Python 3.13 a map needs a second descriptor.
+    """The next start would find it as an index without entries."""
+    with pytest.raises(OSError, match=r"Invalid argument|too large"):
+        fs.open_index(tmp_path / "index", 2**63 - 1)
+    assert not fs.exists(tmp_path / "index")
 
-    The file stayed, and the next start found it as an index full of zeros.
-    """
-    path = tmp_path / "index"
-    with open_files_left(files), suppress(OSError):
-        fs.open_map(path, 16).close()
-    takes_two = sys.version_info < (3, 13)
-    assert fs.exists(path) == (files == 1 and not takes_two)
+
+def test_a_short_write_of_an_index_is_completed(
+    fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of any file: a signal may come in between."""
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda number, data, at: pwrite(number, data[:3], at))
+    file = fs.open_index(tmp_path / "index", 8)
+    file.store(0, b"abcdefgh")
+    assert (tmp_path / "index").read_bytes() == b"abcdefgh"
 
 
 def test_no_more_files_are_needed_to_sync_a_directory_that_is_open(
@@ -380,15 +385,15 @@ def test_every_kind_of_sync_and_rename_asks_the_system(fs: PosixFileSystem, tmp_
     assert calls.below(tmp_path) == [synced, synced, "sync .", "rename g"]
 
 
-def test_a_map_is_synced_and_so_is_what_the_cache_forgets(
+def test_an_index_is_synced_and_so_is_what_the_cache_forgets(
     fs: PosixFileSystem, tmp_path: Path
 ) -> None:
     """Pages that were not written back stay in the cache, whatever is advised."""
     (tmp_path / "f").write_bytes(bytes(8))
     with disk_calls() as calls, fs.open(tmp_path / "f") as file:
-        mapped = fs.open_map(tmp_path / "f")
-        mapped.sync()
-        mapped.close()
+        index = fs.open_index(tmp_path / "f")
+        index.sync()
+        index.close()
         file.forget_cached()
     assert calls.below(tmp_path) == ["sync f of 8 bytes"] * 2 + ["advise f"]
 

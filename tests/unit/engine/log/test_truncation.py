@@ -295,7 +295,7 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
     assert {one.producer_id: one.last_sequence for one in again.producers.active()} == {3: 1, 5: 3}
 
 
-@pytest.mark.parametrize("operation", ["open", "open_map", "open_directory", "create"])
+@pytest.mark.parametrize("operation", ["open", "open_index", "open_directory", "create"])
 @pytest.mark.parametrize("offset", [6, 4, 0])
 def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation: str) -> None:
     """The files for the cut are opened before it.

@@ -193,7 +193,7 @@ def test_a_file_that_somebody_else_keeps_may_be_a_link(tmp_path: Path) -> None:
     assert fs.read_bytes(tmp_path / "link", follow_links=True) == b"content"
     with fs.open(tmp_path / "link", read_only=True, follow_links=True) as file:
         assert file.read_at(0, 10) == b"content"
-    for refused in (fs.read_bytes, fs.open, fs.open_map):
+    for refused in (fs.read_bytes, fs.open, fs.open_index):
         with pytest.raises(OSError, match="symbolic link") as told:
             refused(tmp_path / "link")
         assert told.value.errno == errno.ELOOP

@@ -1,7 +1,10 @@
 """Rows about index files as the log writes them."""
 
+import errno
+
 import pytest
 
+from engine.errors import StorageFull
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import AppendOrigin, TimestampOffset
@@ -27,6 +30,28 @@ def test_appends_that_bring_their_offsets_are_indexed_by_time() -> None:
     assert len(entries) == 99
     assert entries[0] == TimestampOffset(1_001, 1)
     assert entries[-1] == TimestampOffset(1_099, 99)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_entry_that_finds_no_space_refuses_its_append(suffix: str) -> None:
+    """A file system that writes each change to a new place needs space for it: nothing is written.
+
+    Both indexes are as before, and the next append has its entry in both.
+    """
+    world = World()
+    log = world.open_log(with_config(index_interval_bytes=1, segment_index_bytes=1200))
+    for number in range(4):
+        append_values(log, b"v", timestamp=1_000 + number)
+    world.disk.fail("store", error=errno.ENOSPC, path_end=suffix)
+    with pytest.raises(StorageFull):
+        append_values(log, b"v", timestamp=1_004)
+    assert log.watermarks.log_end_offset == 4
+    append_values(log, b"w", timestamp=1_005)
+    log.close()
+    offsets = OffsetIndex(world.fs, log_path(suffix=".index"), 0, 0, read_only=True)
+    times = TimeIndex(world.fs, log_path(suffix=".timeindex"), 0, 0, read_only=True)
+    assert [entry.offset for entry in offsets.entries()] == [1, 2, 3, 4]
+    assert list(times.entries())[-1] == TimestampOffset(1_005, 4)
 
 
 @kafka("UnifiedLogTest.testIndexResizingAtTruncation")

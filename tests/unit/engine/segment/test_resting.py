@@ -101,7 +101,7 @@ def test_a_segment_is_removed_though_its_index_cannot_be_opened() -> None:
     """Retention frees descriptors when too many are open; it must not fail for lack of one."""
     shelf = Shelf()
     segment = at_rest(shelf)
-    shelf.disk.fail("open_map", error=errno.EMFILE)
+    shelf.disk.fail("open_index", error=errno.EMFILE)
     segment.indexes.outlive_names()
     assert not shelf.disk.forget_faults()
     segment.change_suffix(".deleted")
@@ -115,7 +115,7 @@ def test_what_was_never_used_has_nothing_to_open() -> None:
     filled(shelf.segment(), range(3))
     again = shelf.segment(is_new=False)
     again.indexes.rest()
-    shelf.disk.fail("open_map")
+    shelf.disk.fail("open_index")
     again.indexes.outlive_names()
     again.change_suffix(".swap")
     assert shelf.disk.forget_faults()
@@ -149,7 +149,7 @@ def test_an_index_is_opened_under_one_of_two_names(
     renames: list[Path] = []
 
     def meanwhile(operation: Operation) -> None:
-        if operation.name == "open_map" and threading.current_thread() is reader:
+        if operation.name == "open_index" and threading.current_thread() is reader:
             opening.set()
             renamed.wait()
         if operation.name == "rename":
@@ -193,7 +193,7 @@ def test_a_look_on_the_event_loop_opens_no_file_that_a_flush_has_just_closed() -
     segment = log.reader.segments[0]
     assert segment.indexes.offset_stays_open()
     log.durability.flush()
-    world.disk.fail("open_map")
+    world.disk.fail("open_index")
     segment.records.file.size_bytes  # noqa: B018 - the log file rests, and is opened again
     found = segment.locate(3, cached_only=True)
     assert found is not None
@@ -298,7 +298,7 @@ class OpenedBeside(ForgetfulDisk):
     steps: list[Callable[[], None]]
 
     def enter(self, name: str, path: Path) -> None:
-        if name in {"open", "open_map"} and self.steps:
+        if name in {"open", "open_index"} and self.steps:
             self.steps.pop()()
         super().enter(name, path)
 
@@ -379,7 +379,7 @@ def test_a_segment_whose_index_was_rebuilt_rests_again() -> None:
 @pytest.mark.parametrize("nth", range(1, 4))
 @pytest.mark.parametrize(
     ("operation", "error"),
-    [("open", errno.EMFILE), ("open_map", errno.ENOMEM), ("resize", errno.ENOMEM)],
+    [("open", errno.EMFILE), ("open_index", errno.ENOMEM), ("resize", errno.ENOMEM)],
 )
 def test_an_index_that_cannot_be_rebuilt_now_is_rebuilt_later(
     operation: str, error: int, nth: int

@@ -1,4 +1,4 @@
-"""Concurrent readers and one writer, on real memory maps."""
+"""Concurrent readers and one writer, on real files."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ ROUNDS = 15
 
 
 def test_lookups_beside_every_change_are_right(tmp_path: Path) -> None:
-    """While entries come, go, and the file is cut and remapped, no answer is made up."""
+    """While entries come, go, and the file is cut and extended, no answer is made up."""
     index = OffsetIndex(PosixFileSystem(), tmp_path / "i", BASE, ENTRIES * 8)
     done = threading.Event()
     wrong: list[object] = []

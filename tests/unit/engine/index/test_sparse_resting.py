@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.fs.filesystem import MappedFile
+from engine.fs.filesystem import IndexFile
 from engine.index.offset import ENTRY, OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset
@@ -34,7 +34,7 @@ def test_what_it_ends_with_is_known_without_its_file(
     disk: ForgetfulDisk, resting: OffsetIndex
 ) -> None:
     """A start needs the end of each index, and must not open thousands of files for it."""
-    disk.fail("open_map")
+    disk.fail("open_index")
     assert resting.is_resting
     assert (resting.count, resting.last_entry, resting.is_full) == (4, ENTRIES[-1], True)
     assert resting.size_bytes == 4 * 8
@@ -73,7 +73,7 @@ def test_room_that_nobody_used_is_given_up_without_a_file(
     disk: ForgetfulDisk, path: Path, resting: OffsetIndex
 ) -> None:
     """A clean stop closes an index that had rested since the start, and leaves the file alone."""
-    disk.fail("open_map")
+    disk.fail("open_index")
     resting.restore_max_size()
     resting.close()
     assert disk.size_bytes(path) == 4 * 8
@@ -83,7 +83,7 @@ def test_room_that_nobody_used_is_given_up_without_a_file(
 def test_a_file_that_changed_meanwhile_is_corrupt(
     disk: ForgetfulDisk, path: Path, resting: OffsetIndex
 ) -> None:
-    """Access after the end of a file that was cut would kill the process (SIGBUS)."""
+    """Its entries are not those of the segment."""
     with disk.open(path) as file:
         file.truncate(8)
     with pytest.raises(CorruptIndex, match="its length is 8; it was 32"):
@@ -107,21 +107,21 @@ def test_a_file_that_could_not_grow_is_let_go_of(
     disk: ForgetfulDisk, resting: OffsetIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk that is tried again and again takes no file after another."""
-    opened: list[MappedFile] = []
-    open_map = disk.open_map
+    opened: list[IndexFile] = []
+    open_index = disk.open_index
 
-    def noted(path: Path, size_bytes: int = 0, *, read_only: bool = False) -> MappedFile:
-        opened.append(open_map(path, size_bytes, read_only=read_only))
+    def noted(path: Path, size_bytes: int = 0, *, read_only: bool = False) -> IndexFile:
+        opened.append(open_index(path, size_bytes, read_only=read_only))
         return opened[-1]
 
-    monkeypatch.setattr(disk, "open_map", noted)
+    monkeypatch.setattr(disk, "open_index", noted)
     resting.restore_max_size()
     disk.fail("resize")
     with pytest.raises(OSError, match="Input/output"):
         resting.append(BASE + 30, 300)
-    (mapped,) = opened
+    (file,) = opened
     with pytest.raises(ValueError, match="closed"):
-        mapped.sync()
+        file.sync()
 
 
 def test_what_is_not_on_the_disk_does_not_rest(disk: ForgetfulDisk, path: Path) -> None:
@@ -177,9 +177,9 @@ def test_a_sync_just_before_an_entry_is_stored_is_not_its_own(
     class Overtaken:
         size = ENTRY.size
 
-        def pack_into(self, buffer: memoryview, position: int, *entry: int) -> None:
+        def pack(self, *entry: int) -> bytes:
             index.sync()
-            ENTRY.pack_into(buffer, position, *entry)
+            return ENTRY.pack(*entry)
 
     class Index(OffsetIndex):
         ENTRY = Overtaken()  # type: ignore[assignment]  # the used part of a Struct

@@ -1,4 +1,4 @@
-"""The base of offset and time index: fixed-size entries in a preallocated memory map.
+"""The base of offset and time index: fixed-size entries in a preallocated file.
 
 Kafka's `AbstractIndex`. While a segment is active, its index files have their full size and are
 mostly zeros; a roll or a clean close trims them to their entries. After a crash the length of a
@@ -9,31 +9,45 @@ An unused index may rest: it keeps its count and last entry in memory, and close
 next look-up or append.
 
 Threads: one writer at a time (the log's lock), any number of readers. A reader holds the index's
-own lock while it searches, because the memory must not be unmapped or cut meanwhile. An append does
-not take that lock, because readers see an entry only after the count has been raised.
+own lock while it searches, because the file must not be cut or closed meanwhile. An append does not
+take that lock, because readers see an entry only after the count has been raised.
+
+A part of the file that cannot be read is damage like any other (CorruptIndex): it is rebuilt from
+the log. Kafka maps its indexes into memory; then such a page, or a full disk below a file system
+that writes each change to a new place, kills the process (SIGBUS).
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
 from struct import Struct
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from engine.errors import CorruptIndex, SegmentOverflow
-from engine.fs.filesystem import FileSystem, MappedFile
+from engine.fs.filesystem import FileSystem, IndexFile
 from engine.types import INT32_MAX
 
-WARM_BYTES: Final = 8192
-"""The part at the end of an index that look-ups near the log end use, so that it stays cached.
+BLOCK_BYTES: Final = 4_080
+"""How much a look-up loads at once, in whole entries of either index.
 
-Plain bisection would touch other pages each time the index grows, and wait for the disk.
+It begins where the target would be if the keys ascended evenly: at the last block for a reader near
+the log end. Plain bisection would touch other pages each time the index grows, and wait for the
+disk.
 """
 
 
-class MappedIndex(ABC):
+class Keys(NamedTuple):
+    """The field of an entry that a look-up searches."""
+
+    field: Struct
+    position: int
+
+
+class SparseIndex(ABC):
     """An array of ascending entries of one size in a file; grows at its end.
 
     `max_size_bytes` is the size of a new file, rounded down to whole entries. An existing file
@@ -60,41 +74,42 @@ class MappedIndex(ABC):
         if self._max_size_bytes == 0 and not read_only:
             raise ValueError(f"an index of {max_size_bytes} bytes cannot hold an entry")
         self._read_only = read_only
-        self._remap_lock = threading.Lock()
+        self.is_unreadable = False
+        """Whether the disk could not read a part of the file; set under the file lock."""
+        self._file_lock = threading.Lock()
         self._is_closed = self._is_wanted = False
         self._changes = self._synced_changes = 0
         self._syncs = 0  # syncs that are running
         self._path = path
-        self._length_bytes = 0
-        self._map: MappedFile | None = None
-        mapped = fs.open_map(path, self._max_size_bytes, read_only=read_only)
-        self._take(mapped)
-        self._max_entries = mapped.size_bytes // self._entry_bytes
-        self._count = 0 if mapped.is_new else self._max_entries
+        file = fs.open_index(path, self._max_size_bytes, read_only=read_only)
+        self._file: IndexFile | None = file
+        self._length_bytes = file.size_bytes
+        self._max_entries = file.size_bytes // self._entry_bytes
+        self._count = 0 if file.is_new else self._max_entries
         self._refresh_last()
 
     # ------------------------------------------------------------------------ open and close
 
     def open_to_sync(self) -> None:
         """Open the file if `sync` will need it, so that `sync` itself opens nothing."""
-        with self._remap_lock:
+        with self._file_lock:
             if self._changes != self._synced_changes:
-                self._mapped()
+                self._opened()
 
     def sync(self) -> None:
         """Return once every entry would survive a power cut. Needs no lock."""
-        with self._remap_lock:
+        with self._file_lock:
             changes = self._changes
-            if self._map is None and changes == self._synced_changes:
+            if self._file is None and changes == self._synced_changes:
                 self._ensure_open()
                 return  # it rests: nothing has changed since the last sync
-            mapped = self._mapped()
+            file = self._opened()
             self._syncs += 1
         try:
-            mapped.sync()
+            file.sync()
             self._synced_changes = max(self._synced_changes, changes)
         finally:
-            with self._remap_lock:
+            with self._file_lock:
                 self._syncs -= 1
 
     def resize(self, size_bytes: int) -> bool:
@@ -105,14 +120,14 @@ class MappedIndex(ABC):
         size_bytes = self._round_down(size_bytes)
         if size_bytes < self.size_bytes:
             raise ValueError(f"{self._count} entries of {self.path} do not fit in {size_bytes}")
-        with self._remap_lock:
-            grows_later = self._map is None and not self._is_closed
+        with self._file_lock:
+            grows_later = self._file is None and not self._is_closed
             if size_bytes == self._length_bytes or (
                 grows_later and size_bytes > self._length_bytes
             ):
                 self._max_entries = size_bytes // self._entry_bytes
                 return False
-            self._map_with_length(self._mapped(), size_bytes)
+            self._use(self._opened(), size_bytes)
             self._max_entries = size_bytes // self._entry_bytes
         return True
 
@@ -130,43 +145,60 @@ class MappedIndex(ABC):
         self.resize(max(self._max_size_bytes, sealed_bytes))
 
     def reset(self) -> None:
-        """Drop all entries and make room for new ones."""
+        """Drop all entries and make room for new ones; a file that cannot be read is replaced."""
+        if self.is_unreadable:
+            self._replace_file()
         self._keep(0)
         self.restore_max_size()
+
+    def _replace_file(self) -> None:
+        """Put an empty file in the place of this one; until it is synced a start rebuilds both."""
+        with self._file_lock:
+            self._ensure_open()
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
+            self._fs.remove(self._path, missing_ok=True)
+            self._file = file = self._fs.open_index(self._path, self._max_size_bytes)
+            self._length_bytes = file.size_bytes
+            self._max_entries = file.size_bytes // self._entry_bytes
+            self._count = 0
+            self._changes += 1
+            self.is_unreadable = False
 
     def rest(self) -> None:
         """Close the file until it is used again, if all changes are on disk.
 
         Does nothing if there are unsynced changes, during a sync, after `close`, the first time
-        after `stays_open` returned True, or while another thread uses the map, which may wait for
+        after `stays_open` returned True, or while another thread uses the file, which may wait for
         the disk. The caller prevents appends meanwhile.
         """
-        if not self._remap_lock.acquire(blocking=False):
+        if not self._file_lock.acquire(blocking=False):
             return
         try:
-            mapped, is_wanted = self._map, self._is_wanted
+            file, is_wanted = self._file, self._is_wanted
             self._is_wanted = False
-            if mapped is None or is_wanted or self._syncs:
+            if file is None or is_wanted or self._syncs:
                 return
             if self._changes == self._synced_changes:
-                self._map = None
-                mapped.close()
+                self._file = None
+                file.close()
         finally:
-            self._remap_lock.release()
+            self._file_lock.release()
 
     def stays_open(self) -> bool:
         """Whether the following look-ups open no file, even if `rest` is called meanwhile."""
-        with self._remap_lock:
-            self._is_wanted = self._map is not None
+        with self._file_lock:
+            self._is_wanted = self._file is not None
             return self._is_wanted
 
-    def wake(self) -> MappedFile:
+    def wake(self) -> IndexFile:
         """Open the file if it rests. The log lock is held. OSError, CorruptIndex, ValueError."""
-        mapped = self._map
-        if mapped is None:
-            with self._remap_lock:
-                mapped = self._mapped()
-        return mapped
+        file = self._file
+        if file is None:
+            with self._file_lock:
+                file = self._opened()
+        return file
 
     def close(self) -> None:
         """Trim the file, sync it and close it. May be called again.
@@ -180,16 +212,16 @@ class MappedIndex(ABC):
 
     def close_handles(self) -> None:
         """Close the file as it is. May be called again; other uses afterwards are a ValueError."""
-        with self._remap_lock:
+        with self._file_lock:
             self._is_closed = True
-            mapped, self._map = self._map, None
-            if mapped is not None:
-                mapped.close()
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
 
     def close_if_resting(self) -> None:
         """Never open the file again: it is about to be removed. An open file stays readable."""
-        with self._remap_lock:
-            self._is_closed = self._is_closed or self._map is None
+        with self._file_lock:
+            self._is_closed = self._is_closed or self._file is None
 
     def rename(self, target: Path) -> None:
         """Rename the file. `path` changes even if this raises, as in Kafka."""
@@ -200,7 +232,7 @@ class MappedIndex(ABC):
 
     def renaming(self) -> AbstractContextManager[bool]:
         """Guard a block that renames the file and sets `path`: no thread opens it meanwhile."""
-        return self._remap_lock
+        return self._file_lock
 
     def delete(self) -> None:
         """Close the file and remove it, if it exists."""
@@ -217,13 +249,13 @@ class MappedIndex(ABC):
     @path.setter
     def path(self, path: Path) -> None:
         self._path = path
-        if self._map is not None:
-            self._map.path = path
+        if self._file is not None:
+            self._file.path = path
 
     @property
     def is_resting(self) -> bool:
         """Whether the next look-up or append has to open the file."""
-        return self._map is None
+        return self._file is None
 
     @property
     def count(self) -> int:
@@ -258,105 +290,127 @@ class MappedIndex(ABC):
 
     def reserve_next(self) -> None:
         """Allocate disk space for the next entry, so that storing it cannot fail."""
-        mapped = self.wake()
+        file = self.wake()
         end = (self._count + 1) * self._entry_bytes
-        if mapped.reserved_bytes < end <= mapped.size_bytes:
-            mapped.reserve(end)
+        if file.reserved_bytes < end <= file.size_bytes:
+            file.reserve(end)
 
     def _store(self, first: int, second: int) -> None:
         """Add one entry after the last; there must be room."""
-        mapped = self.wake()
+        file = self.wake()
         position = self._count * self._entry_bytes
         end = position + self._entry_bytes
-        if end > mapped.reserved_bytes:
-            mapped.reserve(end)
-        self.ENTRY.pack_into(mapped.buffer, position, first, second)
+        if end > file.reserved_bytes:
+            file.reserve(end)
+        file.store(position, self.ENTRY.pack(first, second))
         self._changes += 1  # after the entry, or a sync that ran just before would count for it
         self._count += 1  # last, because from here on readers see the entry
 
-    def _count_at_or_below(self, target: int, field: Struct, field_position: int) -> int:
-        """Count the entries that have at most `target` in one field. The remap lock is held.
+    def _count_at_or_below(self, target: int, keys: Keys, least: int, most: int) -> int:
+        """Count the entries whose key is at most `target`. The file lock is held.
 
-        The result is that of a plain bisection; the warm tail is tried first. Kafka's
-        `AbstractIndex.indexSlotRangeFor`.
+        `least` is at most the first key, and `most` the last one. Where the keys ascend evenly, the
+        first block that is loaded has the answer. Kafka's `AbstractIndex.indexSlotRangeFor`.
         """
-        buffer = self._mapped().buffer
-        entry_bytes = self._entry_bytes
-        key_at = field.unpack_from
-        high = self._count
-        low = max(0, high - 1 - WARM_BYTES // entry_bytes)
-        if low and key_at(buffer, low * entry_bytes + field_position)[0] > target:
-            low, high = 0, low
+        entry_bytes, in_block = self._entry_bytes, BLOCK_BYTES // self._entry_bytes
+        key_at, field_position = keys.field.unpack_from, keys.position
+        low, high = 0, max(0, self._count - 1) // in_block
+        guess = max(0, min(high, (target - least) * high // max(1, most - least)))
+        step = 1
+        while True:
+            first = guess * in_block
+            end = min(first + in_block, self._count)
+            block = self._load(first, end)
+            if guess > low and key_at(block, field_position)[0] > target:
+                high = guess - 1
+                guess = max((low + high) // 2, high - step + 1)
+            elif (
+                guess < high
+                and key_at(block, len(block) - entry_bytes + field_position)[0] <= target
+            ):
+                low = guess + 1
+                guess = min((low + high) // 2, low + step - 1)
+            else:
+                break
+            step *= 4
+        low, high = 0, end - first
         while low < high:
             middle = (low + high) // 2
-            if key_at(buffer, middle * entry_bytes + field_position)[0] <= target:
+            if key_at(block, middle * entry_bytes + field_position)[0] <= target:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return first + low
 
     def _keep(self, count: int, *, erase: bool = False) -> None:
         """Drop all but the first `count` entries; the file keeps its length.
 
         `erase` overwrites the others with zeros, so that a crash cannot bring them back.
         """
-        with self._remap_lock:
-            mapped = self._mapped()
+        with self._file_lock:
+            file = self._opened()
             if erase and count < self._count:
                 start, end = count * self._entry_bytes, self.size_bytes
-                mapped.buffer[start:end] = bytes(end - start)
+                file.store(start, bytes(end - start))
             self._changes += 1
             self._count = count
             self._refresh_last()
 
     def _raw_entries(self) -> bytes:
         """Return a copy of all entries."""
-        with self._remap_lock:
-            return self._first_entries(self._count)
+        with self._file_lock:
+            return self._load(0, self._count)
 
-    def _first_entries(self, count: int) -> bytes:
-        """Return a copy of the first `count` entries. The remap lock is held."""
-        return bytes(self._mapped().buffer[: count * self._entry_bytes])
+    def _load(self, first: int, end: int) -> bytes:
+        """Return the entries from slot `first` to `end`, exclusive. The file lock is held."""
+        position, length = first * self._entry_bytes, (end - first) * self._entry_bytes
+        file = self._opened()
+        try:
+            data = file.load(position, length)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self.is_unreadable = True
+            raise self._corrupt(f"byte {position} cannot be read") from error
+        if len(data) != length:
+            raise self._corrupt(f"it ends before byte {position + length}")
+        return data
+
+    def keep_first(self, count: int) -> None:
+        """Drop all entries but the first `count`. The log lock is held."""
+        self._keep(count)
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:
             raise IndexError(f"{self.path} has {self._count} entries, no slot {slot}")
 
-    def _mapped(self) -> MappedFile:
-        """Return the file, opened again if it rested. The remap lock is held."""
-        mapped = self._map
-        if mapped is None:
-            mapped = self._open_again()
-        return mapped
+    def _opened(self) -> IndexFile:
+        """Return the file, opened again if it rested. The file lock is held."""
+        file = self._file
+        if file is None:
+            file = self._open_again()
+        return file
 
-    def _open_again(self) -> MappedFile:
+    def _open_again(self) -> IndexFile:
         self._ensure_open()
-        mapped = self._fs.open_map(self._path, read_only=self._read_only)
-        if mapped.size_bytes != self._length_bytes:
-            mapped.close()
-            raise self._corrupt(f"its length is {mapped.size_bytes}; it was {self._length_bytes}")
-        self._map_with_length(
-            mapped, max(self._length_bytes, self._max_entries * self._entry_bytes)
-        )
-        return mapped
+        file = self._fs.open_index(self._path, read_only=self._read_only)
+        if file.size_bytes != self._length_bytes:
+            file.close()
+            raise self._corrupt(f"its length is {file.size_bytes}; it was {self._length_bytes}")
+        try:
+            self._use(file, max(self._length_bytes, self._max_entries * self._entry_bytes))
+        except OSError:
+            file.close()
+            raise
+        return file
 
-    def _map_with_length(self, mapped: MappedFile, size_bytes: int) -> None:
-        """Use this map with its file resized. After an OSError the index has no map."""
-        if size_bytes != mapped.size_bytes:
+    def _use(self, file: IndexFile, size_bytes: int) -> None:
+        """Use this file with this length; after an OSError it is as it was."""
+        if size_bytes != file.size_bytes:
+            file.resize(size_bytes)
             self._changes += 1
-            try:
-                mapped.resize(size_bytes)
-            except OSError:
-                # The file may have its new length although memory or descriptors lack to map it.
-                self._map = None
-                mapped.close()
-                self._length_bytes = self._fs.size_bytes(self._path)
-                raise
-        self._take(mapped)
-
-    def _take(self, mapped: MappedFile) -> None:
-        self._map = mapped
-        self._length_bytes = mapped.size_bytes
+        self._file = file
+        self._length_bytes = size_bytes
 
     def _ensure_whole_entries(self) -> None:
         if self._length_bytes % self._entry_bytes:
