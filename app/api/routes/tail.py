@@ -98,7 +98,7 @@ async def tail_records(
                 "text/event-stream": {"schema": ref(TopicTailEvent), "example": TOPIC_EXAMPLE}
             },
         },
-        **problems(404, 406, 410, 413, 416),
+        **problems(404, 406, 409, 410, 413, 416),
     },
 )
 async def tail_topic(
