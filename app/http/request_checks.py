@@ -59,6 +59,9 @@ def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
     return trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
 
 
+_ABSOLUTE: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+
+
 def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     """Return why a head is refused, or None; names are in lower case.
 
@@ -82,6 +85,17 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
         if version == "1.0" or coding != b"chunked":
             return "Transfer-Encoding is chunked, in HTTP/1.1, or absent"
     return None
+
+
+def addressed(url: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers with the authority of an absolute URL as Host (RFC 9112, 3.2.2).
+
+    Whoever checks names must see the one that a proxy in front would have routed by.
+    """
+    match = _ABSOLUTE.match(url)
+    if match is None:
+        return headers
+    return [(name, match[1] if name == b"host" else value) for name, value in headers]
 
 
 def size_of(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> int:

@@ -70,6 +70,8 @@ class Sites:
         """Whether a request may have this `Host`; `local_address` is the server's address."""
         if host in self.accepted or (host, local_address) in self._accepted_here:
             return True
+        if not host:
+            return False  # of a URL without one, which none of this service's is
         if not self._is_checked:
             if self._security.asks and len(host) <= MAX_NAME_BYTES:
                 _remember(self.accepted, host)
@@ -98,8 +100,10 @@ class Sites:
         An HTTP/1.0 request may have no `Host`; browsers always send one.
         """
         fields = dict(headers)
-        host = fields.get(b"host", b"")
-        if host and not self.accepts(host, local_address):
+        host = fields.get(b"host")
+        if host is None:
+            host = b""
+        elif not self.accepts(host, local_address):
             raise MisdirectedRequest(
                 f"{host.decode('latin-1')!r} is not a name of this service: add it to "
                 "TIDELOG_ALLOWED_HOSTS if it is",

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from app.http.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
 from app.http.request_checks import (
     FIELD_BYTES,
+    addressed,
     fault_of,
     size_of,
     with_joined_lists,
@@ -266,7 +267,7 @@ class Protocol(CountedProtocol):
             self._is_deaf = True
         else:
             cast("dict[str, object]", self.scope)["extensions"] = self._extensions
-            self.scope["headers"] = with_joined_lists(self.headers)
+            self.scope["headers"] = with_joined_lists(addressed(self.url, self.headers))
             self.expect_100_continue &= self.parser.get_http_version() != "1.0"
             self.app = (asked and self._hot_lane.task_of(self, asked)) or self._application
             super().on_headers_complete()

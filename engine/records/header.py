@@ -181,7 +181,7 @@ class BatchHeader(NamedTuple):
         """The codec; raises `UnsupportedCompression` for the three bit patterns without one."""
         bits = self.attributes & CODEC_MASK
         if bits >= len(_CODEC_BY_BITS):
-            raise UnsupportedCompression(f"codec bits {bits} have no meaning", codec=bits)
+            raise UnsupportedCompression(f"codec bits {bits} have no meaning", codec=str(bits))
         return _CODEC_BY_BITS[bits]
 
     @property

@@ -209,7 +209,8 @@ async def test_a_name_that_was_rebound_to_loopback_reaches_nothing(tmp_path: Pat
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0",
-     "[::2]", "localhost@evil.example", "[127.0.0.1", "evil.example:80:localhost", "2130706433"],
+     "[::2]", "localhost@evil.example", "[127.0.0.1", "evil.example:80:localhost", "2130706433",
+     ""],
 )  # fmt: skip
 async def test_what_looks_like_loopback_is_not(tmp_path: Path, host: str) -> None:
     """Only whole names count; known connections are checked again."""
@@ -217,6 +218,26 @@ async def test_what_looks_like_loopback_is_not(tmp_path: Path, host: str) -> Non
         for method, path in (("GET", OFFSETS), ("GET", TOPIC)):
             reply = await connection.ask(request(method, path, headers={"host": host}))
             assert reply.status == 421
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "status"),
+    [
+        ("http://evil.example", "localhost", 421),
+        ("http://evil.example:8080", "localhost", 421),
+        ("HTTPS://user@evil.example", "localhost", 421),
+        ("http://localhost", "evil.example", 200),
+        ("http://127.0.0.1:9", "localhost", 200),
+    ],
+)
+async def test_the_name_in_an_absolute_url_replaces_the_host(
+    tmp_path: Path, url: str, host: str, status: int
+) -> None:
+    """A proxy in front routes by it (RFC 9112, 3.2.2); on every lane, of a known connection too."""
+    async with connected(tmp_path) as (_, connection):
+        for path in (OFFSETS, TOPIC, OFFSETS):
+            reply = await connection.ask(request("GET", url + path, headers={"host": host}))
+            assert reply.status == status
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.fs.filesystem import FileSystem, PosixFileSystem
-from engine.index import mapped
+from engine.index import sparse
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset
@@ -20,10 +20,10 @@ TARGETS = st.integers(-5, 600)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_warm_tail() -> object:
-    """Let searches leave the warm tail although examples are small."""
+def small_blocks() -> object:
+    """Let searches load several blocks although examples are small."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(mapped, "WARM_BYTES", 5 * 12)
+    patch.setattr(sparse, "BLOCK_BYTES", 5 * 12)
     yield
     patch.undo()
 
@@ -53,7 +53,7 @@ def time_index(deltas: set[int]) -> tuple[TimeIndex, list[TimestampOffset]]:
 @kafka("OffsetIndexTest.randomLookupTest")
 @given(DELTAS, TARGETS)
 def test_offset_lookups_agree_with_a_sorted_list(deltas: set[int], target: int) -> None:
-    """By offset and by position, the mapped index and a list agree."""
+    """By offset and by position, the index and a list agree."""
     index, entries = offset_index(deltas)
     below = [entry for entry in entries if entry.offset <= BASE + target]
     assert index.lookup(BASE + target) == (below[-1] if below else (BASE, 0))
@@ -63,7 +63,7 @@ def test_offset_lookups_agree_with_a_sorted_list(deltas: set[int], target: int) 
 
 @given(DELTAS, TARGETS)
 def test_time_lookups_agree_with_a_sorted_list(deltas: set[int], target: int) -> None:
-    """For any time the mapped index and a list give the same entry."""
+    """For any time the index and a list give the same entry."""
     index, entries = time_index(deltas)
     below = [entry for entry in entries if entry.timestamp <= target * 7]
     assert index.lookup(target * 7) == (below[-1] if below else (-1, BASE))
