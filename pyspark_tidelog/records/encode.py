@@ -31,10 +31,18 @@ _RECORD_OVERHEAD_BYTES: Final = 24
 
 _NO_HEADERS: Final = b"\x00"
 
+
+def _lz4(payload: bytes) -> bytes:
+    """Return a frame of independent blocks: Kafka, and so the log, reads no others."""
+    compressor = cramjam.lz4.Compressor(block_linked=False)
+    compressor.compress(payload)
+    return bytes(compressor.finish())
+
+
 _COMPRESSORS: Final[Mapping[str, tuple[int, Callable[[bytes], Any] | None]]] = {
     "none": (0, None),
     "gzip": (1, cramjam.gzip.compress),
-    "lz4": (3, cramjam.lz4.compress),
+    "lz4": (3, _lz4),
     "zstd": (4, cramjam.zstd.compress),
 }
 CODECS: Final = tuple(_COMPRESSORS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
 import struct
+from pathlib import Path
 
 import crc32c
 import pyarrow as pa
@@ -20,6 +23,7 @@ from pyspark_tidelog.records.encode import (
     in_batches,
 )
 from tests.support.kafka_batches import decoded
+from tests.support.logs import batches_in
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -53,6 +57,30 @@ def test_a_batch_reads_back_as_another_implementation_reads_it(
     assert decoded(batch) == [
         (offset, row[0], 0, row[1], row[2], row[3]) for offset, row in enumerate(rows[skipped:])
     ]
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "spark.md"
+CODECS_OF_THE_PAGE = [
+    codec
+    for line in re.findall(r"\| `compression` \| (.*) \|", PAGE.read_text())
+    for codec in re.findall(r"`(\w+)`", line)
+]
+
+
+@pytest.mark.parametrize("size_bytes", [1, 1_000, 400_000])
+@pytest.mark.parametrize("codec", CODECS_OF_THE_PAGE)
+def test_the_log_takes_every_codec_of_the_page(codec: str, size_bytes: int) -> None:
+    """In frames of one block and of several, which the log decodes as Kafka does."""
+    value = random.Random(size_bytes).randbytes(size_bytes)
+    rows: list[Row] = [(5, b"k", value, []), (6, None, bytes(size_bytes), [])]
+    data = encode_batch(records_of(rows), Producer(7, 0), base_sequence=0, codec=codec)
+    (batch,) = batches_in(data)
+    assert batch.header.codec.name.lower() == codec
+    assert [record.value for record in batch.records()] == [value, bytes(size_bytes)]
+
+
+def test_every_codec_is_on_the_page() -> None:
+    assert tuple(CODECS_OF_THE_PAGE) == CODECS
 
 
 def test_a_batch_belongs_to_a_transaction_of_its_producer() -> None:
