@@ -15,6 +15,7 @@ from pyspark_tidelog.ingest.job import (
     IngestProgress,
     IngestReport,
     IngestRestart,
+    IngestStopping,
 )
 
 _NAMES: Final = {
@@ -22,6 +23,7 @@ _NAMES: Final = {
     IngestIdle: "idle",
     IngestRestart: "restart",
     IngestCompaction: "compaction",
+    IngestStopping: "stopping",
 }
 
 
@@ -49,6 +51,8 @@ class IngestDisplay:
                     self._terminal.plain(_merged(event))
             case IngestCompaction():
                 self._terminal.notice(f"{event.error}; the job continues")
+            case IngestStopping():
+                self._terminal.notice("stopping after the current micro-batch")
             case _:
                 self._terminal.notice(f"{event.reason}; restarting in {event.pause_s:.0f} s")
 

@@ -114,7 +114,14 @@ class IngestCompaction:
     error: str | None = None
 
 
-IngestEvent: TypeAlias = IngestProgress | IngestIdle | IngestRestart | IngestCompaction
+@dataclass(frozen=True, slots=True)
+class IngestStopping:
+    """A signal was received: the job ends after the current micro-batch."""
+
+
+IngestEvent: TypeAlias = (
+    IngestProgress | IngestIdle | IngestRestart | IngestCompaction | IngestStopping
+)
 Listener: TypeAlias = Callable[[IngestEvent], None]
 
 

@@ -14,6 +14,7 @@ from pyspark_tidelog.ingest.job import (
     IngestIdle,
     IngestProgress,
     IngestRestart,
+    IngestStopping,
 )
 
 # Each metric, without the prefix `tidelog_ingest_`, and its help text.
@@ -57,6 +58,8 @@ class MetricsFile:
                 self._values["compacted_files_total"] += event.files_before
             case IngestRestart():
                 self._values["restarts_total"] = event.restarts
+            case IngestStopping():
+                return
         self._write()
 
     def _polled(self, lag: int | None, lag_s: float | None) -> None:

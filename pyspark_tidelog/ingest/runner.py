@@ -24,7 +24,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobFailed
-from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, IngestRestart, Listener
+from pyspark_tidelog.ingest.job import (
+    IngestEvent,
+    IngestJob,
+    IngestReport,
+    IngestRestart,
+    IngestStopping,
+    Listener,
+)
 from pyspark_tidelog.ingest.lag import LagMeter
 from pyspark_tidelog.ingest.lake_writer import LakeWriter, OneTable, Tables
 from pyspark_tidelog.ingest.plan import Plan
@@ -58,10 +65,26 @@ def run(
 ) -> IngestReport:
     """Run the job to its end; without `spark` it starts local sessions of its own.
 
-    On the main thread, SIGINT and SIGTERM end it after the current micro-batch. Raises JobError,
+    On the main thread, SIGINT and SIGTERM end it: at once before a query runs, while it waits for
+    another job's lease or for Spark, otherwise after the current micro-batch. Raises JobError,
     OptionError or ServiceError before anything has run, and JobFailed with the cause of Spark's
     error afterwards. Lake and checkpoint are consistent in every case.
     """
+    listener = listener or _ignore
+    with _stop_signals() as signals:
+        try:
+            return _run_job(job, signals, listener, spark, log_file)
+        except StoppedEarly:
+            return IngestReport(0, 0, batches=0, restarts=0, lag=None, is_stopped=True)
+
+
+def _run_job(
+    job: IngestJob,
+    signals: Signals,
+    listener: Listener,
+    spark: SparkSession | None,
+    log_file: Path | None,
+) -> IngestReport:
     target = Plan.target_of(job)
     checkpoint = Checkpoint(job.checkpoint)
     options = Options.parse(job.source_options()).for_stream()
@@ -78,8 +101,6 @@ def run(
         nullcontext(spark) if spark is not None else local_session(log_file=log_file)
     )
     with ExitStack() as stack:
-        wake = threading.Event()
-        stop = stack.enter_context(_stop_signals(wake))
         identity = stack.enter_context(claimed(checkpoint, places, terms))
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
@@ -88,8 +109,9 @@ def run(
             if plan is not None
             else TopicTables(job, target, options, identity, checkpoint=checkpoint, stack=stack)
         )
+        stop, wake = signals.stop, signals.wake
         writer = LakeWriter(tables, checkpoint, stop, wake, compact_every_s=job.compact_every_s)
-        return _Run(job, writer, opened, stop, listener or _ignore).go()
+        return _Run(job, writer, opened, signals, listener).go()
 
 
 class _Run:
@@ -100,13 +122,14 @@ class _Run:
         job: IngestJob,
         writer: LakeWriter,
         opened: OpenSession,
-        stop: threading.Event,
+        signals: Signals,
         listener: Listener,
     ) -> None:
         self._job = job
         self._writer = writer
         self._opened = opened
-        self._stop = stop
+        self._signals = signals
+        self._stop = signals.stop
         self._listener = listener
         lag = LagMeter(Options.parse(job.source_options()))
         self._progress = Progress(writer, lag, listener)
@@ -117,6 +140,8 @@ class _Run:
             batches = self._progress.batches
             try:
                 self._attempt()
+            except StoppedEarly:
+                pass
             except JobFailed as error:
                 in_a_row = 1 if self._progress.batches > batches else in_a_row + 1
                 if not self._is_retriable(RootCause(str(error), error.is_permanent), in_a_row):
@@ -138,18 +163,31 @@ class _Run:
 
     def _attempt(self) -> None:
         """Run one query to its end; raise JobFailed if it failed."""
+        self._signals.ends_at_once = True
         try:
             with self._opened() as spark:
-                query = self._start(spark)
-                try:
-                    self._watch(query)
-                finally:
-                    query.stop()
-                error = query.exception()
+                failure = self._failure_of(spark)
         except (PySparkException, Py4JError, ConnectionError) as lost:
             raise _failed(lost) from lost
-        if error is not None and not self._stop.is_set():
-            raise _failed(error) from error
+        if failure is not None and not self._stop.is_set():
+            raise failure
+
+    def _failure_of(self, spark: SparkSession) -> JobFailed | None:
+        """Run one query to its end; return why it failed.
+
+        The text of an error of Spark is in the JVM, so it is read while that lives.
+        """
+        try:
+            self._signals.ends_at_once = False
+            query = self._start(spark)
+            try:
+                self._watch(query)
+            finally:
+                query.stop()
+            error = query.exception()
+        except (PySparkException, Py4JError, ConnectionError) as lost:
+            return _failed(lost)
+        return None if error is None else _failed(error)
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         job = self._job
@@ -174,6 +212,8 @@ class _Run:
             wake.wait(self._poll_s())
             wake.clear()
             self._progress.add(query)
+        if self._stop.is_set():
+            self._listener(IngestStopping())
         # Let the current micro-batch finish, and give Spark the time to commit it.
         waited_s = 0.0
         while self._stop.is_set() and query.isActive and not self._writer.has_refused:
@@ -200,27 +240,42 @@ def pause_s(in_a_row: int) -> float:
     return min(_FIRST_PAUSE_S * 2.0 ** min(in_a_row - 1, 32), _LONGEST_PAUSE_S)
 
 
-@contextmanager
-def _stop_signals(wake: threading.Event) -> Iterator[threading.Event]:
-    """Set an event at the first SIGINT or SIGTERM, and restore the handlers for the second.
+class StoppedEarly(KeyboardInterrupt):
+    """A signal came before there was a query to end."""
 
-    `wake` is set as well: it is what the main thread waits for.
-    """
-    stop = threading.Event()
+
+class Signals:
+    """What the first SIGINT or SIGTERM does. Only the main thread gets them."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.wake = threading.Event()
+        """Set as well: it is what the main thread waits for while a query runs."""
+        self.ends_at_once = True
+        """Whether there is nothing to finish, so that StoppedEarly is raised where the main thread
+        waits."""
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Signals]:
+    """Take the first SIGINT or SIGTERM, and restore the handlers for the second."""
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield signals
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_signal(number: int, _frame: object) -> None:
-        stop.set()
-        wake.set()
+        signals.stop.set()
+        signals.wake.set()
         signal.signal(number, before[signal.Signals(number)])
+        if signals.ends_at_once:
+            raise StoppedEarly
 
     for number in before:
         signal.signal(number, on_signal)
     try:
-        yield stop
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ changed for thirty seconds by the clock of the process that waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from typing import Final
 from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.tables.holders import HOLDER_NAME, Holder
 from pyspark_tidelog.tables.storage import Storage
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +138,19 @@ class Lease:
         if found is None:
             return None
         until_s = time.monotonic() + self._times.expiry_s
+        has_told = False
         while True:
             holder = self._parse(found.data)
             if holder.is_gone or time.monotonic() > until_s:
                 return holder, found.tag
+            if not has_told:
+                _LOG.warning(
+                    "%s is held by %s: waiting up to %g s to see whether that still runs",
+                    self._storage.url,
+                    holder,
+                    self._times.expiry_s,
+                )
+                has_told = True
             time.sleep(self._times.look_s)
             now = self._storage.load_tagged(HOLDER_NAME)
             if now is None or (now.tag != found.tag and not self._parse(now.data).is_gone):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,3 +92,22 @@ def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
     assert before < 6_000
     run(job, spark=spark)
     assert offsets_in(tmp_path / "lake") == list(range(6_000))
+
+
+@pytest.mark.long
+def test_a_query_that_fails_ends_in_one_sentence_and_exit_code_3(
+    tidelog: ServiceProcess, topic: str, tmp_path: Path
+) -> None:
+    """The text of Spark's error is read before its Java ends."""
+    tidelog.append(topic, numbered(3))
+    ran = subprocess.run(
+        [
+            Path(sys.executable).with_name("tidelog"), "ingest", "--server", tidelog.url,
+            "--topic", topic, "--to", f"parquet:{tmp_path / 'lake'}",
+            "--checkpoint", tmp_path / "checkpoint", "--schema", "id INT",
+        ],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "Traceback" not in ran.stderr
+    assert "does not fit" in ran.stderr

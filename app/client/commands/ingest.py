@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -202,6 +203,18 @@ def ingest(
         _run(job, terminal, meter, metrics_file=metrics_file, spark_log=spark_log)
 
 
+def _show_log(terminal: Terminal) -> None:
+    """Show what the Spark source warns of, such as a lease that is waited for."""
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            terminal.notice(record.getMessage())
+
+    logger = logging.getLogger("pyspark_tidelog")
+    logger.handlers = [Shown(logging.WARNING)]
+    logger.propagate = False
+
+
 def _run(
     job: IngestJob,
     terminal: Terminal,
@@ -221,6 +234,7 @@ def _run(
     from pyspark_tidelog.ingest.job import IngestEvent, Listener  # noqa: PLC0415 - the same
     from pyspark_tidelog.ingest.metrics_file import MetricsFile  # noqa: PLC0415 - the same
 
+    _show_log(terminal)
     try:
         display = IngestDisplay(terminal, meter, f"ingesting {job.subscribed}")
         listeners: list[Listener] = [

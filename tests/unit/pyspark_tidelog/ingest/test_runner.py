@@ -17,7 +17,7 @@ from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError, ServiceError
 from pyspark_tidelog.ingest.job import IngestEvent, IngestJob, IngestReport, IngestRestart
 from pyspark_tidelog.ingest.plan import Plan
-from pyspark_tidelog.ingest.runner import _Run, _stop_signals, pause_s, run
+from pyspark_tidelog.ingest.runner import Signals, _Run, _stop_signals, pause_s, run
 from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.identity import claimed
@@ -129,8 +129,9 @@ class Restarts:
             raise ConnectionError(self._words)
 
         writer: Any = None  # no micro-batch is ever written
-        stop: Any = self
-        return _Run(self._job, writer, opened, stop, self.told.append).go()
+        signals: Any = Signals()
+        signals.stop = self
+        return _Run(self._job, writer, opened, signals, self.told.append).go()
 
 
 def test_a_failure_ends_the_run_unless_it_follows(tmp_path: Path) -> None:
@@ -174,13 +175,33 @@ def test_pauses_grow_to_a_minute() -> None:
 def test_the_first_signal_asks_to_stop_and_the_second_insists(number: signal.Signals) -> None:
     """A running job ends in order; a second signal ends it at once."""
     before = signal.getsignal(number)
-    wake = threading.Event()
-    with _stop_signals(wake) as stop:
+    with _stop_signals() as signals:
+        signals.ends_at_once = False
         assert signal.getsignal(number) != before
         os.kill(os.getpid(), number)
-        assert wake.wait(5)
-        assert stop.is_set()
+        assert signals.wake.wait(5)
+        assert signals.stop.is_set()
         assert signal.getsignal(number) == before
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_a_query_runs_ends_the_job_at_once(
+    tmp_path: Path, service: LogService, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """While Spark starts, or another job's lease is waited for, there is nothing to finish."""
+    service.make("t")
+    before = signal.getsignal(number)
+
+    def starts(*_: object, **__: object) -> AbstractContextManager[SparkSession]:
+        signal.raise_signal(number)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("pyspark_tidelog.ingest.runner.local_session", starts)
+    report = run(job(tmp_path, service.url))
+    assert (report.is_stopped, report.rows) == (True, 0)
+    monkeypatch.setattr("pyspark_tidelog.ingest.runner.claimed", starts)
+    assert run(job(tmp_path, service.url)).is_stopped
     assert signal.getsignal(number) == before
 
 
@@ -189,8 +210,8 @@ def test_signals_are_left_alone_off_the_main_thread() -> None:
     seen: list[bool] = []
 
     def enter() -> None:
-        with _stop_signals(threading.Event()) as stop:
-            seen.append(stop.is_set())
+        with _stop_signals() as signals:
+            seen.append(signals.stop.is_set())
 
     thread = threading.Thread(target=enter)
     thread.start()

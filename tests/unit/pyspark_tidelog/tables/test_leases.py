@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -98,6 +99,14 @@ def test_a_dead_process_of_this_machine_is_replaced_at_once(storage: Storage) ->
     elsewhere = replace(dead, machine="elsewhere")
     assert (dead.is_gone, elsewhere.is_gone) == (True, False)
     assert not replace(Holder.after(None), pid=1).is_gone
+
+
+def test_who_is_waited_for_is_told(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with the longest that it may take."""
+    with leased(storage, NEVER_RENEWED):
+        Lease(storage, SHORT)
+    (said,) = [one for one in caplog.messages if "held by" in one]
+    assert re.search(r"/checkpoint is held by process \d+ on .*: waiting up to 0.2 s", said)
 
 
 def test_a_holder_that_ends_while_another_waits_is_followed(storage: Storage) -> None:
