@@ -6,6 +6,7 @@ that a pipe gets only the results. Progress bars need a terminal.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,10 +42,10 @@ class Terminal:
         if self.as_json:
             self.json(value)
         else:
-            self._out.print(escape(sentence))
+            self._out.print(_shown(sentence))
 
     def json(self, value: object) -> None:
-        self.raw(msgspec.json.encode(value) + b"\n")
+        self.raw(_json_line(value))
 
     def raw(self, data: bytes) -> None:
         """Write bytes unchanged and flush."""
@@ -60,7 +61,7 @@ class Terminal:
                 heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left"
             )
         for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
+            table.add_row(*(escape(printable(cell)) for cell in row))
         self._out.print(table)
 
     def notice(self, sentence: str) -> None:
@@ -68,24 +69,24 @@ class Terminal:
         if self.as_json:
             self._report({"notice": sentence})
         else:
-            self._err.print(escape(sentence), style="yellow")
+            self._err.print(_shown(sentence), style="yellow")
 
     def plain(self, sentence: str) -> None:
         """Print progress where no bar can be drawn: a line in a log."""
         if not self.as_json and not self._err.is_terminal:
-            self._err.print(escape(sentence))
+            self._err.print(_shown(sentence))
 
     def failure(self, failure: Failure) -> None:
         """Print an error and its advice."""
         if self.as_json:
             self._report(failure.for_programs())
             return
-        self._err.print(f"[bold red]error:[/] {escape(str(failure))}")
+        self._err.print(f"[bold red]error:[/] {_shown(str(failure))}")
         if failure.advice:
-            self._err.print(escape(failure.advice))
+            self._err.print(_shown(failure.advice))
 
     def _report(self, value: dict[str, Any]) -> None:
-        sys.stderr.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stderr.write(_json_line(value).decode())
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Meter]:
@@ -120,11 +121,30 @@ class Meter:
 
     def say(self, what: str) -> None:
         """Replace the text before the bar."""
-        self._bar.update(self._task, description=escape(what))
+        self._bar.update(self._task, description=escape(printable(what)))
 
 
 def printable(text: str) -> str:
-    """Return the text with terminal control characters made visible."""
+    """Return the text with everything made visible that would steer a terminal or a reader.
+
+    Control characters of both sets (ESC begins a sequence, as U+009B does), line ends, lone
+    surrogates, and the marks that turn the direction of text around.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c == "\u3000" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _shown(sentence: str) -> str:
+    """Return a sentence of our own, which may have several lines, as markup."""
+    return escape("\n".join(map(printable, sentence.split("\n"))))
+
+
+def _json_line(value: object) -> bytes:
+    """Return JSON that is the same to a program, with what is not printable escaped."""
+    text = msgspec.json.encode(value).decode()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return text.encode() + b"\n"

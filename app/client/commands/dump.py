@@ -10,6 +10,7 @@ import typer
 
 from app.client.commands.session import JsonOption, terminal_session
 from app.client.failures import Failure
+from app.client.terminal import printable
 
 
 def dump(
@@ -49,7 +50,9 @@ def dump(
                         terminal.json({"kind": entry.kind, **entry.fields})
                     else:
                         is_told = is_problem or entry.kind == "gap"
-                        (sys.stderr if is_told else sys.stdout).write(render(entry) + "\n")
+                        (sys.stderr if is_told else sys.stdout).write(
+                            printable(render(entry)) + "\n"
+                        )
             except BrokenPipeError:
                 raise  # the pipe was closed: `tidelog dump … | head` is not a failure
             except OSError as error:
