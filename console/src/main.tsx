@@ -13,9 +13,11 @@ import { Shell } from "./shell";
 import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";
 import { followLinks } from "./ui/router";
+import { showHidden } from "./ui/visible";
 
 const root = document.getElementById("app");
 if (root) {
+  showHidden();
   listenToKeys();
   followLinks(root);
   startRights();

@@ -124,6 +124,18 @@ def test_bytes_that_are_no_text_are_shown_as_such(console: Console, client: http
     console.text("Tombstone: no value.").wait_for()
 
 
+def test_marks_that_turn_text_around_are_shown(console: Console, client: httpx.Client) -> None:
+    """A key does not read as another name; in the list and in the record's own view."""
+    name = "\u202egnp.exe\u2066\x9b"
+    fill(client, "events", [{"key": name, "value": name, "value_encoding": "utf8"}])
+    console.open("topics/events/messages")
+    console.rows("Messages").first.click()
+    console.page.get_by_label("Value as").first.wait_for()
+    shown = console.page.locator("body").inner_text()
+    assert r"\u202egnp.exe\u2066\u009b" in shown
+    assert not set(shown) & set(name) & set("\u202e\u2066\x9b")
+
+
 def test_what_was_found_is_downloaded_and_replayed(console: Console, client: httpx.Client) -> None:
     """The download can be appended as it is; a replay has the same keys, values and headers."""
     headers = [{"key": "trace", "value": "4bf9"}]
