@@ -89,8 +89,9 @@ class View:
 class StoredRecords:
     """The records of whole batches that a view wants, in order, with their batch's header.
 
-    Control batches are left out. A batch is decoded only as far as it is iterated. Iterating raises
-    StoredDataCorrupt if a batch does not match its header, which was checked at the append.
+    Control batches are left out. A batch is decoded only as far as it is iterated. Iterating ends
+    before a batch that does not match its header, which was checked at the append, or raises
+    StoredDataCorrupt if it is the first.
     """
 
     def __init__(self, data: Buffer, view: View) -> None:
@@ -136,17 +137,21 @@ class StoredRecords:
     def records_of(self, batch: BatchView) -> Iterator[Records]:
         """Yield the wanted records of a batch that `batches` has just yielded."""
         budget = self._view.budget
+        shown_to = max(self._view.start, batch.header.base_offset)
         try:
             for chunk in self._chunks(batch):
                 if wanted := self._bounded(chunk):
                     self.count += len(wanted)
                     yield wanted
+                shown_to = chunk[-1].offset + 1
                 if self.stopped_at is not None:
                     return
                 if budget is not None and self._is_spent(budget, chunk[-1].offset + 1):
                     return
         except (CorruptBatch, InvalidRecord) as error:
-            raise self._damage(batch.header, error) from error
+            if not self.count:
+                raise self._damage(batch.header, error) from error
+            self._stop(shown_to, "damage")  # what is before it is intact
 
     def wants_all_of(self, header: BatchHeader) -> bool:
         """Whether the view wants every record of a batch; only bytes can still be too many."""

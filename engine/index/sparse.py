@@ -154,10 +154,8 @@ class SparseIndex(ABC):
     def _replace_file(self) -> None:
         """Put an empty file in the place of this one; until it is synced a start rebuilds both."""
         with self._file_lock:
-            self._ensure_open()
-            file, self._file = self._file, None
-            if file is not None:
-                file.close()
+            self._opened().close()
+            self._file = None
             self._fs.remove(self._path, missing_ok=True)
             self._file = file = self._fs.open_index(self._path, self._max_size_bytes)
             self._length_bytes = file.size_bytes

@@ -28,9 +28,7 @@ def rebuild_index_held(core: LogCore, error: CorruptIndex) -> None:
     """
     state = core.state
     segment = state.local.segments.get(base_offset_of_index(error))
-    if segment is None:
-        return  # it was removed
-    if segment.proofs.is_index_trusted and not segment.indexes.are_unreadable:
+    if segment is None or (segment.proofs.is_index_trusted and not segment.indexes.are_unreadable):
         return  # another thread was faster
     _LOG.warning("%s: rebuilding its indexes: %s", segment, error)
     work = Reindexing(segment)

@@ -85,6 +85,7 @@ class ReadEnd(Enum):
 
     END_OFFSET = "end_offset"
     MAX_BYTES = "max_bytes"
+    DAMAGE = "damage"  # the next batch cannot be read: a read that begins there says why
     LOG_BOUND = "log_bound"  # the high watermark, or another bound of this reader
 
 

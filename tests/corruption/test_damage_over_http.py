@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.fs.names import index_name, log_name
+from tests.support.logs import batches_in
 from tests.support.service import BATCHES, OFFSETS, RECORDS, Api, running
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,32 @@ async def test_damage_is_a_problem_with_its_place(path: str, tmp_path: Path) -> 
             assert (problem["topic"], problem["partition"]) == ("events", 0)
             assert problem["position"] == 20 * batch_bytes
             assert problem["offset"] == 20
+
+
+@pytest.mark.parametrize("damaged", [20, 39, 41], ids=["within", "at the end", "in the next"])
+@pytest.mark.parametrize("is_framing", [True, False])
+async def test_what_is_before_damage_is_read(
+    tmp_path: Path, damaged: int, *, is_framing: bool
+) -> None:
+    """A page ends before it, raw and rendered, and is not kept as immutable (R12)."""
+    values = await fill(tmp_path)
+    base, number = (0, damaged) if damaged < 40 else (40, damaged - 40)
+    file = tmp_path / PARTITION / log_name(base)
+    content = bytearray(file.read_bytes())
+    batch_bytes = len(content) // (40 if base == 0 else len(values) - 40)
+    content[number * batch_bytes + (8 if is_framing else 70)] ^= 1
+    file.write_bytes(content)
+    async with running(tmp_path) as api:
+        log_id = api.log().reader.log_id
+        answer = await api.client.get(f"{RECORDS}?offset=0&max_bytes=100000&log_id={log_id}")
+        page = answer.json()
+        assert [record["value"] for record in page["records"]] == values[:damaged]
+        assert page["next_offset"] == damaged
+        assert "immutable" not in answer.headers["cache-control"]
+        raw = await api.client.get(f"{BATCHES}?offset=0&max_bytes=100000")
+        assert raw.headers["log-next-offset"] == str(damaged)
+        assert len(list(batches_in(raw.content))) == damaged
+        assert (await api.client.get(f"{RECORDS}?offset={damaged}")).status_code == 500
 
 
 RAW_TYPE = "application/vnd.kafka.recordbatch.v2"

@@ -1,68 +1,25 @@
 """A log that finds no memory is refused or waits, alone: the disk has not failed.
 
-A look-up or a roll that could not map an index took the whole data directory offline until a
+A look-up or a roll that could not open an index took the whole data directory offline until a
 restart, for reads as well.
 """
 
 from __future__ import annotations
 
 import errno
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 
-from bench.stock import opened as opened_on_disk
 from engine.errors import Overloaded
 from engine.log.log import Log
-from engine.types import FetchIsolation, TopicPartition
+from engine.types import FetchIsolation
 from tests.support.builders import World, new_batch
 from tests.support.logs import CONFIG, append_values, fill, read_values, with_config
 
-PAGE_BYTES = resource.getpagesize()
-SPARE_BYTES = 4 << 20
-INDEX_BYTES = 64 << 20
 PASSING = pytest.mark.parametrize(
     "error", [errno.ENOMEM, errno.EAGAIN, errno.EINTR], ids=errno.errorcode.get
 )
-
-
-@contextmanager
-def memory_left(size_bytes: int) -> Iterator[None]:
-    """Allow this process to map that many more bytes inside the block."""
-    mapped_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def test_a_process_without_memory_refuses_one_log_and_serves_the_others(tmp_path: Path) -> None:
-    """The first append after a start that needs an index entry maps indexes that do not fit."""
-    with opened_on_disk(tmp_path) as manager:
-        for name, index_bytes in (("used", 4096), ("large", INDEX_BYTES)):
-            manager.create_topic(name, 1, {"segment.index.bytes": str(index_bytes)})
-            append_values(manager.log(TopicPartition(name, 0)), b"zero")
-    with opened_on_disk(tmp_path) as manager:
-        used, large = (manager.log(TopicPartition(name, 0)) for name in ("used", "large"))
-        append_values(used, b"one")
-        append_values(large, b"one" * 2000)
-        used.durability.commit()
-        with memory_left(SPARE_BYTES):
-            with pytest.raises(Overloaded) as refused:
-                append_values(large, b"two")
-            append_values(used, b"two")
-            used.durability.commit()
-            assert read_values(used) == [b"zero", b"one", b"two"]
-        assert refused.value.facts() == {"limit": "memory"}
-        assert not manager.health.is_offline
-        append_values(large, b"three")
-        large.durability.commit()
-        assert read_values(large) == [b"zero", b"one" * 2000, b"three"]
 
 
 @PASSING
@@ -93,7 +50,7 @@ def fill_until_refused(log: Log) -> list[bytes]:
 @PASSING
 @pytest.mark.parametrize("operation", ["open", "open_index"])
 def test_a_roll_that_fails_for_now_is_made_by_the_next_append(operation: str, error: int) -> None:
-    """It was refused as a whole; the indexes of a new segment are mapped for its second append."""
+    """It was refused as a whole; the indexes of a new segment are opened for its second append."""
     world = World()
     log = world.open_log(with_config(segment_bytes=200))
     values = fill(log, batches=2 if operation == "open" else 3)

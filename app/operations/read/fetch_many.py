@@ -195,7 +195,7 @@ class Fetch:
         if self._size_bytes >= min(self._wanted.min_bytes, self._max_bytes):
             return True
         ends = {None if part.fetched is None else part.fetched.ended_by for part in self.parts}
-        return None in ends or ReadEnd.MAX_BYTES in ends or ReadEnd.LOG_BOUND not in ends
+        return bool(ends - {ReadEnd.LOG_BOUND, ReadEnd.END_OFFSET}) or ReadEnd.LOG_BOUND not in ends
 
     async def _look(self, parts: Sequence[Part]) -> None:
         """Read those that have moved, within the remaining budget."""

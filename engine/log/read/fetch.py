@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.errors import InvalidRequestValue, OffsetBelowLogStart, OffsetBeyondLogEnd
+from engine.errors import (
+    InvalidRequestValue,
+    OffsetBelowLogStart,
+    OffsetBeyondLogEnd,
+    StoredDataCorrupt,
+)
 from engine.log.read.aborted import (
     aborted_in,
     has_transactions,
@@ -19,8 +24,10 @@ from engine.log.read.aborted import (
 )
 from engine.log.results import Fetched, ReadEnd, ReadPath
 from engine.log.view import LogView
+from engine.records.scan import iter_headers
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import Buffer, FetchIsolation, OffsetMetadata
 
@@ -100,36 +107,18 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
     segments, marks, leader_epoch, _ = view
     ensure_in_range(request.offset, marks)
     bound = marks.bound(request.isolation)
-    next_offset = request.offset
-    budget = request.max_bytes
-    pieces: list[_Piece] = []
-    path: ReadPath | None = None
-    ended_by = ReadEnd.LOG_BOUND
     if request.end_offset is not None and request.offset >= request.end_offset:
         return Fetched(
-            b"", None, next_offset, marks, leader_epoch, ReadEnd.END_OFFSET, None, segments
+            b"", None, request.offset, marks, leader_epoch, ReadEnd.END_OFFSET, None, segments
         )
-    index = segments.floor_index(request.offset)
-    while next_offset < bound.offset and 0 <= index < len(segments.segments):
-        segment = segments.segments[index]
-        piece = _read_segment(request, segment, next_offset, budget, bound, is_first=not pieces)
-        if piece is None:
-            index += 1
-            continue
-        if isinstance(piece, ReadEnd):
-            ended_by = piece
-            break
-        _ensure_tiled(piece, segment, (*segments.base_offsets[index + 1 : index + 2], bound.offset))
-        pieces.append(piece)
-        path = path or _path_of(segment, request.offset, piece.first)
-        budget -= len(piece.data)
-        next_offset = piece.next_offset
-        if piece.ended_by is not None:
-            ended_by = piece.ended_by
-            break
-        index += 1
+    pieces, ended_by = _pieces(request, segments, bound)
+    path = None
+    if pieces:
+        segment = segments.segments[segments.floor_index(pieces[0].first.base_offset)]
+        path = _path_of(segment, request.offset, pieces[0].first)
+    next_offset = pieces[-1].next_offset if pieces else request.offset
     read_to = next_offset
-    if ended_by is not ReadEnd.MAX_BYTES:
+    if ended_by not in {ReadEnd.MAX_BYTES, ReadEnd.DAMAGE}:
         # Compaction may leave a gap between the last batch and the end; it counts as read.
         ends = [bound.offset] if request.end_offset is None else [bound.offset, request.end_offset]
         next_offset = max(next_offset, min(ends))
@@ -154,6 +143,39 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
     return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path, segments)
 
 
+def _pieces(
+    request: ReadRequest, segments: SegmentSnapshot, bound: OffsetMetadata
+) -> tuple[list[_Piece], ReadEnd]:
+    """Return what the read finds, segment by segment, and why it ends.
+
+    It ends before damage; StoredDataCorrupt if the first batch is damaged.
+    """
+    pieces: list[_Piece] = []
+    next_offset, budget = request.offset, request.max_bytes
+    index = segments.floor_index(request.offset)
+    while next_offset < bound.offset and 0 <= index < len(segments.segments):
+        segment = segments.segments[index]
+        index += 1
+        try:
+            piece = _read_segment(request, segment, next_offset, budget, bound, is_first=not pieces)
+            if isinstance(piece, _Piece):
+                bounds = (*segments.base_offsets[index : index + 1], bound.offset)
+                _ensure_tiled(piece, segment, bounds)
+        except StoredDataCorrupt:
+            if not pieces:
+                raise
+            return pieces, ReadEnd.DAMAGE
+        if isinstance(piece, ReadEnd):
+            return pieces, piece
+        if piece is not None:
+            pieces.append(piece)
+            budget -= len(piece.data)
+            next_offset = piece.next_offset
+            if piece.ended_by is not None:
+                return pieces, piece.ended_by
+    return pieces, ReadEnd.LOG_BOUND
+
+
 def _read_segment(
     request: ReadRequest,
     segment: Segment,
@@ -176,14 +198,34 @@ def _read_segment(
     limit = min(end, max(first.end, first.position + budget))
     last = _stop_position(request, segment, first, end)
     limit = min(limit, last)
-    stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
-    data = segment.read(
-        first.position, stop.position, cached_only=request.cached_only, sought=offset
-    )
+    try:
+        stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
+        data = segment.read(
+            first.position, stop.position, cached_only=request.cached_only, sought=offset
+        )
+    except StoredDataCorrupt as error:
+        return _before_damage(request, segment, first, offset, error)
     ended_by = ReadEnd.MAX_BYTES if stop.position < end else None
     if last <= stop.position < end:
         ended_by = ReadEnd.END_OFFSET
     return _Piece(data, first, stop.offset, ended_by)
+
+
+def _before_damage(
+    request: ReadRequest,
+    segment: Segment,
+    first: BatchPosition,
+    offset: int,
+    error: StoredDataCorrupt,
+) -> _Piece:
+    """Return the intact batches before the damage; raise `error` if there are none."""
+    if error.position <= first.position:
+        raise error
+    data = segment.read(
+        first.position, error.position, cached_only=request.cached_only, sought=offset
+    )
+    *_, (_, last) = iter_headers(data)
+    return _Piece(data, first, last.next_offset, ReadEnd.DAMAGE)
 
 
 def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:

@@ -387,7 +387,7 @@ def test_a_batch_that_compaction_emptied_shows_nothing(codec: Codec) -> None:
 
 def test_damage_in_a_large_batch_is_met_where_it_is() -> None:
     """The records before it are shown; what has no length is read by the referee, who names it."""
-    good = [encode_record(0, n, None, b"x" * 100) for n in range(30_000)]
+    good = [encode_record(n, 0, None, b"x" * 100) for n in range(30_000)]
     for wrong in (b"\xff" * 6, b"\x81\x01", b"\x10" + bytes(8)):
         payload = b"".join((*good[:15_000], wrong, *good[15_000:]))
         plain = bytes(build_batch([(1, None, b"", ())] * 30_000))
@@ -395,5 +395,9 @@ def test_damage_in_a_large_batch_is_met_where_it_is() -> None:
             data = reframed(plain, payload=compress(codec, payload), codec=codec)
             view = View(start=0, max_records=14_000, limit_bytes=1 << 30)
             assert render_records(data, view).count == 14_000
+            cut = render_records(data, replace(view, max_records=16_000))
+            assert cut.next_offset is not None
+            assert (cut.stopped_by, cut.count) == ("damage", cut.next_offset)
+            assert cut.count <= 15_000
             with pytest.raises(StoredDataCorrupt, match="offset 0"):
-                render_records(data, replace(view, max_records=16_000))
+                render_records(data, replace(view, start=cut.next_offset))

@@ -1,5 +1,6 @@
 """The offset index: Kafka's `OffsetIndexTest`, and the bytes of docs/formats/offset-index.md."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -327,3 +328,32 @@ def test_space_for_the_next_entry_is_reserved_ahead(
     index.trim()
     index.reserve_next()
     assert (index.is_full, index.count) == (True, 1)
+
+
+UNEVEN = [*range(700), *range(100_000, 100_700), 2_000_000, *range(2_100_000, 2_100_900)]
+
+
+def test_a_look_up_loads_few_blocks_wherever_it_leads(disk: ForgetfulDisk, path: Path) -> None:
+    """Offsets that ascend unevenly mislead the first guess to either side, and the next."""
+    index = OffsetIndex(disk, path, BASE, len(UNEVEN) * 8)
+    for number, delta in enumerate(UNEVEN):
+        index.append(BASE + delta, number)
+    for number, delta in enumerate(UNEVEN):
+        before = disk.calls
+        assert index.lookup(BASE + delta) == OffsetPosition(BASE + delta, number)
+        assert disk.calls - before <= 6
+        assert index.floor_by_position(number).position == number
+
+
+def test_what_fails_for_now_or_was_cut_meanwhile_is_told_apart(
+    disk: ForgetfulDisk, path: Path, filled: OffsetIndex
+) -> None:
+    """The first may succeed when it is tried again; the second is damage."""
+    disk.fail("load", error=errno.ENOMEM)
+    with pytest.raises(OSError, match="memory"):
+        filled.lookup(BASE + 5)
+    assert filled.lookup(BASE + 5) == ENTRIES[1]
+    with disk.open(path) as file:
+        file.truncate(9)
+    with pytest.raises(CorruptIndex, match="it ends before byte 32"):
+        filled.lookup(BASE + 5)
