@@ -39,9 +39,11 @@ def test_programs_get_the_same_value(way: str, capfd: pytest.CaptureFixture[str]
 
 
 def test_lines_of_our_own_stay_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    """A sentence may have several; what came from outside cannot add one."""
     Terminal().result({}, "one\ntwo")
     assert capfd.readouterr().out == "one\ntwo\n"
 
 
 def test_lone_surrogates_and_wide_spaces_can_be_shown() -> None:
+    """Half of a character is spelt out, the space of Chinese and Japanese text is not."""
     assert printable("\ud800 \u3000") == "\\ud800 \u3000"

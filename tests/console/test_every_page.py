@@ -76,6 +76,7 @@ def shown(console: Console, path: str) -> tuple[str, str]:
     return heading.inner_text(), console.page.url
 
 
+@pytest.mark.long
 def test_every_address_can_be_reloaded(console: Console) -> None:
     """A reload shows what it showed; what is in the address stays there."""
     for path in PAGES:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interleavings.faults import CHECKOUT, FAULTS, Fault, play, put_back
 
-FIXED = ((1, 400), (401, 400))
+FIXED = ((1, 400), pytest.param(401, 400, marks=pytest.mark.long))
 """Seeds from, and how many."""
 FRESH_FROM = 1_000_000
 FRESH_PER_DAY = 200

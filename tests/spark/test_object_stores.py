@@ -110,6 +110,7 @@ def test_a_table_in_a_bucket(
     assert not any(SECRET.encode() in text for text in noted)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_checkpoint_in_a_bucket(
     spark: SparkSession, tidelog: ServiceProcess, topic: str, bucket: ObjectStore

@@ -80,6 +80,7 @@ def test_the_log_takes_every_codec_of_the_page(codec: str, size_bytes: int) -> N
 
 
 def test_every_codec_is_on_the_page() -> None:
+    """In the order of Kafka's numbers."""
     assert tuple(CODECS_OF_THE_PAGE) == CODECS
 
 
