@@ -122,10 +122,12 @@ def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -
     """Raise unless names and metadata are within their limits."""
     group = key.group
     # Invalid UTF-8 in a path becomes U+FFFD, so different names would become one.
-    is_shown = group.isprintable() and "\ufffd" not in group
+    # Clients take `.` and `..` in a path for folders and leave them out.
+    is_shown = group.isprintable() and "\ufffd" not in group and group not in {".", ".."}
     if not is_shown or len(group.encode()) > LONGEST_GROUP_NAME:
         raise InvalidRequestValue(
-            f"a group's name has 1 to {LONGEST_GROUP_NAME} bytes of printable characters",
+            f"a group's name has 1 to {LONGEST_GROUP_NAME} bytes of printable characters, and is "
+            "not . or ..",
             group=group,
         )
     limit_bytes = service.settings.max_group_metadata_bytes

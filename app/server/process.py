@@ -23,6 +23,7 @@ from app.api.application import create_api, framed
 from app.api.cors import with_cors
 from app.http.answers import App
 from app.operations.service import Service
+from app.server.file_modes import warn_of_open_files
 from app.server.malloc import CAN_GIVE_BACK, give_back_when_calm, share_heaps
 from app.server.site_guard import SiteGuard
 from app.server.tls import Certificates, tls_options
@@ -36,8 +37,13 @@ from engine.fs.filesystem import PosixFileSystem
 GRACE_SECONDS = 30
 """Running requests have this long to end after a signal."""
 
-SAFE_HEADERS = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
-"""Headers of every answer: browsers never interpret stored values as a page, and send no URL on."""
+SAFE_HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
+"""Headers of every answer: browsers never interpret stored values as a page, send no URL on, and do
+not load an answer into a page of another site, which could learn from its size or time."""
 
 
 def compose(service: Service, on_failure: Callable[[], None] | None = None) -> App:
@@ -166,6 +172,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         server.should_exit = True
 
     service.sites.listen_on(host)
+    warn_of_open_files(service.settings)
     options = tls_options(service.settings)
     certificates = None
     if options:

@@ -217,7 +217,7 @@ async def test_names_and_notes_have_limits(tmp_path: Path) -> None:
     """
     async with running(tmp_path, offsets_topic_partitions=1, max_group_metadata_bytes=4) as api:
         await api.create()
-        for name in ("x" * 256, "line%0Abreak", "%7F", "%FF"):
+        for name in ("x" * 256, "line%0Abreak", "%7F", "%FF", "%2E", "%2e%2E"):
             refused = await put(api, 0, f"/v1/groups/{name}/offsets/events/0")
             assert refusal(refused) == (422, "invalid_request")
         large = await put(api, 0, metadata="fünf")

@@ -120,6 +120,7 @@ def test_what_could_be_read_in_two_ways_is_refused(served: Served, lane: str, re
         assert b"connection: close" in reply.raw
         assert b"x-content-type-options: nosniff" in reply.raw
         assert b"referrer-policy: no-referrer" in reply.raw
+        assert b"cross-origin-resource-policy: same-origin" in reply.raw
 
 
 HUGE = b"9" * 5_000

@@ -9,6 +9,9 @@ import httpx
 import pytest
 
 from app.server import process as server
+from app.server.file_modes import warn_of_open_files
+from app.settings import Settings
+from engine.fs.names import API_KEYS_FILE
 from tests.support.server import Served, serving
 from tests.support.service import BATCHES, RECORDS
 
@@ -54,6 +57,27 @@ def test_a_poller_that_hangs_up_on_the_other_lane_is_forgotten(served: Served) -
         until(lambda: served.service.tail.waiting == 1)
     until(lambda: served.service.tail.waiting == 0)
     until(lambda: served.service.admission.requests == 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [(0o600, []), (0o620, ["changed"]), (0o644, ["read"]), (0o666, ["changed", "read"])],
+)
+def test_files_that_others_can_read_or_change_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, told: list[str]
+) -> None:
+    """Keys must not be changed by others, and the key of TLS not be read."""
+    keys, key = tmp_path / API_KEYS_FILE, tmp_path / "key.pem"
+    for path in (keys, key):
+        path.touch()
+        path.chmod(mode)
+    keys.chmod(mode & 0o622)
+    key.chmod(mode & 0o644)
+    warn_of_open_files(Settings(data_directory=tmp_path, tls_key=key))
+    assert [
+        word for word in ("changed", "read") for one in caplog.messages if f"be {word}" in one
+    ] == told
+    warn_of_open_files(Settings(data_directory=tmp_path / "new"))
 
 
 WAITS_MS = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 33)

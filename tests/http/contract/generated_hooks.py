@@ -12,6 +12,7 @@ OF_HTTP = {
     "connection",
     "content-length",
     "content-type",
+    "cross-origin-resource-policy",
     "date",
     "referrer-policy",
     "server",
