@@ -12,12 +12,12 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from app.api import reference_page
 from app.api.console import files as console
+from app.api.constant_page import ConstantPage
 from app.api.explanations import explained
 from app.api.frame import Frame
 from app.api.lifespan import lifespan
@@ -66,8 +66,13 @@ def create_api(service: Service, on_failure: Callable[[], None] | None = None) -
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
     )
-    api.add_route("/docs", _docs, include_in_schema=False)
+    html = {"content-type": "text/html; charset=utf-8"}
+    page = ConstantPage(_docs, html | {"content-security-policy": reference_page.POLICY})
+    api.add_route("/docs", page.serve, include_in_schema=False)
+    page = ConstantPage(_openapi, {"content-type": "application/json"})
+    api.add_route("/openapi.json", page.serve, include_in_schema=False)
     api.add_route("/console", console.redirect, include_in_schema=False)
     api.add_route("/console/{path:path}", console.serve, include_in_schema=False)
     api.state.service = service
@@ -95,10 +100,14 @@ def framed(api: FastAPI, service: Service) -> App:
     return Frame(api, service)
 
 
-def _docs(request: Request) -> Response:
-    """Show every operation; runs on a thread, because each request renders the page."""
-    page = reference_page.render(request.app.openapi())
-    return HTMLResponse(page, headers={"content-security-policy": reference_page.POLICY})
+def _docs(api: FastAPI) -> bytes:
+    """Return the page that shows every operation."""
+    return reference_page.render(api.openapi()).encode()
+
+
+def _openapi(api: FastAPI) -> bytes:
+    """Return the OpenAPI document for programs."""
+    return json.dumps(api.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _ignore() -> None:

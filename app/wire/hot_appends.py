@@ -75,7 +75,7 @@ class HotLane(Lane):
         if known is None:
             return None
         request = self.admit(connection, known)
-        if request is not None:
+        if isinstance(request, HotAppend):  # nothing is kept of a request that was refused
             self.known_heads.add(head, known)
         return request
 

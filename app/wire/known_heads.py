@@ -26,6 +26,9 @@ MAX_KNOWN_LINES: Final = 1_024
 MAX_SHAPES: Final = 8
 """Known heads with one request line: clients differ in the headers that they send."""
 
+MAX_KNOWN_HEADS: Final = 2_048
+"""Of all request lines together: a head takes some 30 KiB, and a sender may invent them."""
+
 MAX_KNOWN_HEAD_BYTES: Final = 1_024
 """A longer head is parsed each time."""
 
@@ -148,6 +151,7 @@ class KnownHeads:
         self._max_body_bytes = max_body_bytes
         self._shapes: dict[bytes, list[_Shape]] = {}
         """By request line."""
+        self._count = 0
 
     def find(self, head: bytes) -> KnownHead | None:
         """Return what a whole head means; None if it must be parsed."""
@@ -168,8 +172,10 @@ class KnownHeads:
         lines = head.split(_END)
         if len(lines) != len(known.headers) + 3 or head.count(b"\n") != len(lines) - 1:
             return
-        if lines[0] not in self._shapes and len(self._shapes) >= MAX_KNOWN_LINES:
+        is_new = lines[0] not in self._shapes
+        if (is_new and len(self._shapes) >= MAX_KNOWN_LINES) or self._count >= MAX_KNOWN_HEADS:
             self._shapes.clear()
+            self._count = 0
         shapes = self._shapes.setdefault(lines[0], [])
         for index, shape in enumerate(shapes):
             widened = shape.widened(known, lines)
@@ -178,6 +184,7 @@ class KnownHeads:
                 return
         if len(shapes) < MAX_SHAPES:
             shapes.append(_Shape(known, lines, ()))
+            self._count += 1
 
 
 def _maker_of(asked: HotOperation, fields: Mapping[bytes, bytes]) -> MakeAppend:

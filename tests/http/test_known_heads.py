@@ -14,6 +14,7 @@ from app.wire import known_heads
 from app.wire.hot_operations import HotOperation, HotOperations
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
+from tests.support.credentials import create_key
 from tests.support.service import BATCHES, RECORDS, local, log_of, open_service
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -224,6 +225,18 @@ async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service)
     assert (await connection.answer()).status == 204
     connection.send(append_of(11))
     assert (await connection.answer()).status == 404
+
+
+async def test_nothing_is_remembered_of_a_refused_request(service: Service, tmp_path: Path) -> None:
+    """Whoever has no key could fill memory with heads that he invents."""
+    connection = await learned(service)
+    create_key(tmp_path, "root", "append:*")
+    await service.security.refresh_keys()
+    parser = counted(connection)
+    for fed in (1, 2, 3):
+        connection.send(append_of(11, **{"x-invented": "1"}))
+        assert (await connection.answer()).status == 401
+        assert parser.fed == fed
 
 
 async def test_what_is_remembered_of_heads_is_bounded(

@@ -73,6 +73,26 @@ async def test_the_page_runs_nothing_and_loads_nothing(api: Api) -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_it_is_made_once_for_everybody(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Anybody may ask for it: the second caller costs a comparison, or a copy of its bytes."""
+    first = await api.client.get(path)
+    monkeypatch.setattr("app.api.application.document", None)  # it is not asked again
+    monkeypatch.setattr("app.api.reference_page.render", None)
+    again = await api.client.get(path)
+    assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+    assert again.headers["cache-control"] == "no-cache"
+    for tag, status in (
+        (first.headers["etag"], 304),
+        (f"W/{first.headers['etag']}", 304),
+        ('"x"', 200),
+    ):
+        known = await api.client.get(path, headers={"if-none-match": tag})
+        assert known.status_code == status
+
+
 async def test_the_page_has_all_of_the_document(api: Api) -> None:
     """Each operation with its parameters, answers and scopes, and each schema with its fields."""
     document = (await api.client.get("/openapi.json")).json()

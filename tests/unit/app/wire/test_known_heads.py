@@ -3,6 +3,7 @@
 from typing import Any
 
 import httptools
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -102,6 +103,16 @@ def test_heads_with_other_headers_are_known_beside_each_other() -> None:
         add(known_heads, other)
     found = [same(known_heads.find(head), head) for head in [signed(b"c3"), *others]]
     assert found == [True] * MAX_SHAPES + [False]
+
+
+def test_heads_of_all_lines_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit all of them are parsed again, and counted from the beginning."""
+    monkeypatch.setattr("app.wire.known_heads.MAX_KNOWN_HEADS", 2)
+    known_heads = KnownHeads(max_body_bytes=1_000)
+    heads = [head_of(b"Content-Length: 5", b"X-%d: 1" % n) for n in range(3)]
+    for head, found in zip(heads, (1, 2, 1), strict=True):
+        add(known_heads, head)
+        assert sum(known_heads.find(one) is not None for one in heads) == found
 
 
 ODD = [b"\r\n", b"\n", b"\r", b":", b" ", b"\t", b"\x00", b"\xff"]
