@@ -18,8 +18,8 @@ from app.operations.request_content import sent_type
 
 MAX_ID_BYTES: Final = 1_024
 
-HEADERS: Final = (b"webhook-id", b"x-github-delivery")
-"""Where the senders of Standard Webhooks and GitHub put it, whatever the profile says."""
+HEADERS: Final = (b"webhook-id", b"svix-id", b"x-github-delivery")
+"""Where the senders of Standard Webhooks, Svix and GitHub put it, whatever the profile says."""
 
 _NO_ID: Final = frozenset({b"null", b'""'})
 _EVENT_ID: Final = pointer_of("/id")

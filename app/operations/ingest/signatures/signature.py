@@ -28,6 +28,7 @@ _ALL_HEADERS: Final[Mapping[bytes, str]] = {
     b"stripe-signature": "stripe",
     b"x-slack-signature": "slack",
     b"webhook-signature": "standard-webhooks",
+    b"svix-signature": "standard-webhooks",
 }
 """The scheme of each header, for a request that was signed with another one."""
 

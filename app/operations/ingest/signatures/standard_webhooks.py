@@ -30,7 +30,7 @@ class StandardWebhooks(HmacSignature):
 
     scheme = "standard-webhooks"
     delivery_header = _ID.encode()
-    headers = (_TIME.encode(),)
+    headers = (_TIME.encode(), b"svix-timestamp")
     name = "webhook-signature"
     form = "v1,<base64> or v1a,<base64>"
 
@@ -39,6 +39,11 @@ class StandardWebhooks(HmacSignature):
         symmetric = [key for is_public_key, key in keys if not is_public_key]
         super().__init__(document, symmetric, encoding="base64")
         self._public_keys = [_public_key(key) for is_public_key, key in keys if is_public_key]
+
+    def _value(self, head: Mapping[bytes, bytes], name: str) -> bytes:
+        """Return a header by its name in the specification, or by Svix's own, its default."""
+        value = head.get(name.replace("webhook-", "svix-", 1).encode())
+        return super()._value(head, name) if value is None or name.encode() in head else value
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         versioned = self._value(head, self.name).split(b" ")
@@ -49,6 +54,11 @@ class StandardWebhooks(HmacSignature):
         if not webhook_id or b"." in webhook_id:
             # The specification demands it: otherwise a body could begin with the signed time.
             raise self._malformed(_ID, "an id without a full stop")
+        claimed = sum(one.startswith(_ED25519_VERSION) for one in versioned)
+        if claimed * len(self._public_keys) > MAX_SIGNATURES:  # each hashes the body again
+            raise self._malformed(
+                self.name, f"at most {MAX_SIGNATURES // len(self._public_keys)} v1a signatures"
+            )
         if not any(one.startswith((_HMAC_VERSION, _ED25519_VERSION)) for one in versioned):
             raise self._malformed(self.name, self.form)
         self._ensure_timely(_TIME, seconds, now_ms)

@@ -39,7 +39,11 @@ def test_header_names_are_ready_to_look_up() -> None:
         ("github", Source(header=b"x-github-delivery"), (b"x-github-event", b"x-more")),
         ("stripe", Source(pointer="/id"), (b"x-more",)),
         ("slack", Source(pointer="/event_id"), (b"x-more",)),
-        ("standard-webhooks", Source(header=b"webhook-id"), (b"webhook-timestamp", b"x-more")),
+        (
+            "standard-webhooks",
+            Source(header=b"webhook-id"),
+            (b"webhook-timestamp", b"svix-timestamp", b"x-more"),
+        ),
         ("hmac", None, (b"x-more",)),
     ],
 )

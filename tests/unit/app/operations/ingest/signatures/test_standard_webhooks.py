@@ -5,12 +5,13 @@ import hashlib
 import hmac
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.http.problems import InvalidSignature
 from app.operations.ingest.signatures.standard_webhooks import StandardWebhooks
 from schemas.ingest import PutIngestSignature
 from tests.support.time import START_MS
-from tests.support.webhooks import SENDERS, WHPK, WHSEC, Head
+from tests.support.webhooks import SENDERS, WHPK, WHSEC, Head, Sender
 
 BODY = b'{"test": 2432232314}'
 HMAC, ED25519 = SENDERS[3], SENDERS[4]
@@ -86,3 +87,31 @@ def test_the_number_of_signatures_is_bounded() -> None:
     head = HMAC.head(BODY, START_MS)
     value = b" ".join([b"v1a," + b"A" * 86 + b"=="] * 8 + [head[b"webhook-signature"]])
     refused([WHSEC], {**head, b"webhook-signature": value}, "is not at most 8 signatures")
+
+
+def test_the_number_of_hashes_is_bounded() -> None:
+    """Ed25519 hashes the body once for each pair of a signature and a key."""
+    head = ED25519.head(BODY, START_MS)
+    others = [Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32).public_key() for n in range(3)]
+    keys = [WHPK]
+    keys += ["whpk_" + base64.b64encode(key.public_bytes_raw()).decode() for key in others]
+    real = head[b"webhook-signature"]
+    other = b"v1a," + b"A" * 86 + b"=="
+    two = {**head, b"webhook-signature": b" ".join([other, real])}
+    signature(*keys).verify(two, BODY, START_MS)
+    three = {**head, b"webhook-signature": b" ".join([other, other, real])}
+    refused(keys, three, "is not at most 2 v1a signatures")
+
+
+@pytest.mark.parametrize("sender", [HMAC, ED25519])
+def test_svix_sends_the_same_under_its_own_names(sender: Sender) -> None:
+    """Its default; what a request has under both names is taken by the specification's."""
+    head = sender.head(BODY, START_MS)
+    svix = {name.replace(b"webhook-", b"svix-"): value for name, value in head.items()}
+    secret = sender.secret
+    signature(secret).verify(svix, BODY, START_MS)
+    signature(secret).verify({**dict.fromkeys(svix, b"other"), **head}, BODY, START_MS)
+    refused([secret], {**svix, b"svix-id": b"other"}, "is not one of this body")
+    refused([secret], {**svix, b"svix-timestamp": b"1"}, "behind this service's clock")
+    del svix[b"svix-id"]
+    refused([secret], svix, "the request has no webhook-id")
