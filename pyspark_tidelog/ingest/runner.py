@@ -143,6 +143,7 @@ class _Run:
             except StoppedEarly:
                 pass
             except JobFailed as error:
+                self._signals.ends_at_once = False  # the pause below is over at once, too
                 in_a_row = 1 if self._progress.batches > batches else in_a_row + 1
                 if not self._is_retriable(RootCause(str(error), error.is_permanent), in_a_row):
                     raise

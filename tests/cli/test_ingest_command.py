@@ -1,5 +1,6 @@
 """`tidelog ingest`, with a real Spark and without one."""
 
+import logging
 import signal
 import threading
 from contextlib import AbstractContextManager
@@ -61,7 +62,8 @@ def test_a_second_run_brings_only_what_is_new(run: Run, tmp_path: Path) -> None:
 
 
 def no_spark(**_: object) -> AbstractContextManager[SparkSession]:
-    """Open a session where no Spark can be reached."""
+    """Open a session where no Spark can be reached, after a lease was waited for."""
+    logging.getLogger("pyspark_tidelog.tables").warning("the lease is held by another process")
     raise ConnectionError("Spark cannot be reached")
 
 
@@ -92,10 +94,11 @@ def test_a_job_that_is_interrupted_while_it_waits_for_spark_says_so(
     ("topic", "more", "exit_code", "message"),
     [
         ("quays", (), 1, "Spark cannot be reached"),
+        ("quays", (), 1, "the lease is held by another process"),
         ("nowhere", (), 1, "nowhere"),
         ("quays", ("--option", "fetchBytes=none"), EXIT_REFUSED, "fetchBytes"),
     ],
-    ids=["no Spark", "no topic", "wrong option"],
+    ids=["no Spark", "a lease that was waited for", "no topic", "wrong option"],
 )
 def test_a_job_that_cannot_begin_fails_with_the_code_that_fits(
     run: Run,

@@ -17,6 +17,7 @@ from pyspark_tidelog.ingest.job import (
     IngestProgress,
     IngestReport,
     IngestRestart,
+    IngestStopping,
     TableReport,
 )
 from tests.cli.conftest import Run, objects
@@ -31,6 +32,7 @@ EVENTS = (
     IngestCompaction("delta:lake", 12, 1, 0.5),
     IngestCompaction("delta:lake", 0, 0, 0.1),
     IngestCompaction("delta:lake", 0, 0, 0.1, "another compaction is running"),
+    IngestStopping(),
 )
 
 
@@ -104,7 +106,7 @@ def test_a_program_gets_a_line_an_event(capfdbinary: pytest.CaptureFixture[bytes
     out, err = capfdbinary.readouterr()
     events = objects(out.decode())
     assert [event["event"] for event in events[:4]] == ["progress", "progress", "idle", "restart"]
-    assert [event["event"] for event in events[4:]] == ["compaction"] * 3
+    assert [event["event"] for event in events[4:]] == ["compaction"] * 3 + ["stopping"]
     assert (events[0]["lag"], events[0]["quarantined"], events[3]["pause_s"]) == (7, 3, 4.0)
     assert err == b""
 
@@ -120,6 +122,7 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
         "no answer; restarting in 4 s",
         "delta:lake: 12 files became 1 in 0.5 s",
         "another compaction is running; the job continues",
+        "stopping after the current micro-batch",
     ]
 
 

@@ -54,7 +54,9 @@ def topics(client: httpx.Client) -> None:
     client.put(cursor, json={"offset": 0}).raise_for_status()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (360, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "dark"), pytest.param(360, "light", marks=pytest.mark.long)]
+)
 def test_axe_finds_nothing_on_any_page(console: Console, width: int, scheme: Any) -> None:
     """WCAG 2.2 AA by axe, and nothing wider than the window, in dark and light."""
     console.page.set_viewport_size({"width": width, "height": 800})

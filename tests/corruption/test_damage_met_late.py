@@ -11,6 +11,7 @@ from engine.errors import CorruptIndex, LogOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.index.transaction import ENTRY as TXN_ENTRY
 from engine.log.index_repair import rebuild_index
+from engine.log.results import ReadEnd
 from engine.records.header import HEADER_BYTES
 from engine.records.scan import iter_headers
 from engine.segment import proofs
@@ -249,8 +250,12 @@ def test_a_damaged_marker_is_no_fault_of_the_index() -> None:
     rewrite(filled.world.fs, path, bytes(content))
     ensure_aborts_known(open_segment(filled, 0))
     log = filled.reopen().log(EVENTS)
+    committed = FetchIsolation.TXN_COMMITTED
+    before = log.reader.read(0, max_bytes=1 << 20, isolation=committed)
+    assert before is not None
+    assert before.ended_by is ReadEnd.DAMAGE
     with pytest.raises(StoredDataCorrupt):
-        log.reader.read(0, max_bytes=1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
+        log.reader.read(before.next_offset, max_bytes=1 << 20, isolation=committed)
 
 
 def test_epochs_are_made_as_far_as_a_damaged_log_tells(caplog: pytest.LogCaptureFixture) -> None:
@@ -296,8 +301,11 @@ def test_an_unreadable_abort_marker_is_no_fault_of_the_index() -> None:
     content[position + HEADER_BYTES + 5] ^= 0x80  # a negative version
     rewrite(filled.world.fs, path, bytes(content))
     assert ensure_sane(open_segment(filled, 30), has_transactions=True) == 60
+    reader = filled.reopen().log(EVENTS).reader
+    before = reader.read(30, max_bytes=1 << 20)
+    assert before is not None
     with pytest.raises(StoredDataCorrupt) as caught:
-        filled.reopen().log(EVENTS).reader.read(30, max_bytes=1 << 20)
+        reader.read(before.next_offset, max_bytes=1 << 20)
     assert caught.value.position == position
 
 

@@ -36,7 +36,9 @@ ALLOWED = {
     "file.append",  # into the page cache, of bounded size
     "file.append_many",
     "file.read_cached",  # returns nothing rather than wait
+    "file.load",  # 4 KiB of an index, which a look-up near the log end finds in the page cache
     "file.reserve",  # 64 KiB of an index, once for thousands of entries
+    "file.store",  # one entry of an index, into the page cache
 }
 
 
@@ -127,7 +129,8 @@ async def test_the_loop_makes_only_small_syncs_and_only_while_they_are_quick(
         for _ in range(2 * LOOK_AFTER):
             connection.send(request("POST", RECORDS, ONE))
             assert (await connection.answer()).status == 201
-        assert {call.name for call in fs.asked_by(loop)} == {"file.append", "file.sync"}
+        asked = {call.name for call in fs.asked_by(loop)} - {"file.load", "file.store"}
+        assert asked == {"file.append", "file.sync"}
         before = len(connection.wire.writes)
         connection.send(request("POST", RECORDS, ONE))
         await turn()

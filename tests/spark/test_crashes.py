@@ -312,7 +312,7 @@ IN_BUCKETS = [
 @pytest.mark.parametrize(
     ("kind", "master", "store"),
     [
-        ("parquet", LOCAL, None),
+        pytest.param("parquet", LOCAL, None, marks=pytest.mark.long),
         *(
             pytest.param(kind, CLUSTER, None, marks=pytest.mark.long)
             for kind in ("parquet", "delta", "json")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -203,16 +205,25 @@ def ingest(
         _run(job, terminal, meter, metrics_file=metrics_file, spark_log=spark_log)
 
 
-def _show_log(terminal: Terminal) -> None:
-    """Show what the Spark source warns of, such as a lease that is waited for."""
+class _Shown(logging.Handler):
+    """Shows what the Spark source warns of, such as a lease that is waited for."""
 
-    class Shown(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            terminal.notice(record.getMessage())
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._terminal = terminal
 
-    logger = logging.getLogger("pyspark_tidelog")
-    logger.handlers = [Shown(logging.WARNING)]
-    logger.propagate = False
+    def emit(self, record: logging.LogRecord) -> None:
+        self._terminal.notice(record.getMessage())
+
+
+@contextmanager
+def _shown_log(terminal: Terminal) -> Iterator[None]:
+    logger, shown = logging.getLogger("pyspark_tidelog"), _Shown(terminal)
+    logger.addHandler(shown)
+    try:
+        yield
+    finally:
+        logger.removeHandler(shown)
 
 
 def _run(
@@ -234,7 +245,6 @@ def _run(
     from pyspark_tidelog.ingest.job import IngestEvent, Listener  # noqa: PLC0415 - the same
     from pyspark_tidelog.ingest.metrics_file import MetricsFile  # noqa: PLC0415 - the same
 
-    _show_log(terminal)
     try:
         display = IngestDisplay(terminal, meter, f"ingesting {job.subscribed}")
         listeners: list[Listener] = [
@@ -246,7 +256,8 @@ def _run(
             for listener in listeners:
                 listener(event)
 
-        report: IngestReport = run(job, tell, log_file=spark_log)
+        with _shown_log(terminal):
+            report: IngestReport = run(job, tell, log_file=spark_log)
     except (JobFailed, ServiceError) as error:
         is_permanent = isinstance(error, JobFailed) and error.is_permanent
         raise Failure(str(error), EXIT_REFUSED if is_permanent else 1) from error
