@@ -135,7 +135,7 @@ def test_a_terminal_gets_a_bar_that_says_how_far_behind(
     show(Terminal())
     _, err = capfd.readouterr()
     assert "ingesting t" in err
-    assert "micro-batch" not in err
+    assert "micro-batch 0" not in err
     assert "no answer; restarting in 4 s" in err
 
 
