@@ -81,11 +81,9 @@ class SparseIndex(ABC):
         self._changes = self._synced_changes = 0
         self._syncs = 0  # syncs that are running
         self._path = path
-        file = fs.open_index(path, self._max_size_bytes, read_only=read_only)
-        self._file: IndexFile | None = file
-        self._length_bytes = file.size_bytes
-        self._max_entries = file.size_bytes // self._entry_bytes
-        self._count = 0 if file.is_new else self._max_entries
+        self._file: IndexFile | None
+        self._count: int
+        self._begin_with(fs.open_index(path, self._max_size_bytes, read_only=read_only))
         self._refresh_last()
 
     # ------------------------------------------------------------------------ open and close
@@ -154,14 +152,10 @@ class SparseIndex(ABC):
     def _replace_file(self) -> None:
         """Put an empty file in the place of this one; until it is synced a start rebuilds both."""
         with self._file_lock:
-            self._opened().close()
-            self._file = None
+            self._ensure_open()
+            self._let_go()
             self._fs.remove(self._path, missing_ok=True)
-            self._file = file = self._fs.open_index(self._path, self._max_size_bytes)
-            self._length_bytes = file.size_bytes
-            self._max_entries = file.size_bytes // self._entry_bytes
-            self._count = 0
-            self._changes += 1
+            self._begin_with(self._fs.open_index(self._path, self._max_size_bytes))
             self.is_unreadable = False
 
     def rest(self) -> None:
@@ -174,13 +168,9 @@ class SparseIndex(ABC):
         if not self._file_lock.acquire(blocking=False):
             return
         try:
-            file, is_wanted = self._file, self._is_wanted
-            self._is_wanted = False
-            if file is None or is_wanted or self._syncs:
-                return
-            if self._changes == self._synced_changes:
-                self._file = None
-                file.close()
+            is_wanted, self._is_wanted = self._is_wanted, False
+            if not is_wanted and not self._syncs and self._changes == self._synced_changes:
+                self._let_go()
         finally:
             self._file_lock.release()
 
@@ -212,9 +202,7 @@ class SparseIndex(ABC):
         """Close the file as it is. May be called again; other uses afterwards are a ValueError."""
         with self._file_lock:
             self._is_closed = True
-            file, self._file = self._file, None
-            if file is not None:
-                file.close()
+            self._let_go()
 
     def close_if_resting(self) -> None:
         """Never open the file again: it is about to be removed. An open file stays readable."""
@@ -401,6 +389,19 @@ class SparseIndex(ABC):
             file.close()
             raise
         return file
+
+    def _begin_with(self, file: IndexFile) -> None:
+        """Use a file that was just opened or made: every whole entry counts, in a new one none."""
+        self._file = file
+        self._length_bytes = file.size_bytes
+        self._max_entries = file.size_bytes // self._entry_bytes
+        self._count = 0 if file.is_new else self._max_entries
+
+    def _let_go(self) -> None:
+        """Close the file, if it is open. The file lock is held."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _use(self, file: IndexFile, size_bytes: int) -> None:
         """Use this file with this length; after an OSError it is as it was."""

@@ -203,14 +203,23 @@ class Segment:
     ) -> BatchPosition | None:
         """Return the first batch that ends at or after `offset`, before position `end`.
 
-        None means that this segment has no such batch. Needs no lock. Raises StoredDataCorrupt,
-        NotCached, or CorruptIndex if the offset index is wrong.
+        None means that this segment has no such batch. Needs no lock. Raises as `look_up`.
+        """
+        return self.look_up(offset, end, cached_only=cached_only)[1]
+
+    def look_up(
+        self, offset: int, end: int | None = None, *, cached_only: bool = False
+    ) -> tuple[OffsetPosition, BatchPosition | None]:
+        """Return the index entry for an offset, and what `locate` returns.
+
+        Raises StoredDataCorrupt, NotCached, or CorruptIndex if the offset index is wrong.
         """
         end = self.records.size_bytes if end is None else end
         if cached_only and not self.indexes.offset_stays_open():
             raise NotCached
         index = self.indexes.offset
-        start = index.lookup(offset).position
+        entry = index.lookup(offset)
+        start = entry.position
         if start >= end:
             # The entry may point past `end`, which may be older than the index; use an earlier one.
             start = index.floor_by_position(end - 1).position
@@ -220,7 +229,7 @@ class Segment:
         )
         if found is not None and found.position == start > 0 and found.base_offset > offset:
             raise self.proofs.disproved(index.path, f"points past {offset}, to {found.base_offset}")
-        return found
+        return entry, found
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False

@@ -34,7 +34,7 @@ INDEXED = ["file.append", "file.store", "file.store", "file.sync"]
 """An entry in each sparse index, once in an index interval."""
 FOUND = ["file.read_cached"] * 3
 """Both ends are looked for within an index interval, and what lies between is read once."""
-LOOKED_UP = ["file.load", "file.read_cached"] * 2 + ["file.read_cached", "file.load"]
+LOOKED_UP = ["file.load", "file.read_cached"] * 2 + ["file.read_cached"]
 """The same, with what of the index leads there: a map of it would need no call, but an access to
 it that the disk cannot serve kills the process."""
 

@@ -68,9 +68,9 @@ async def read(connection: Connection, target: str) -> None:
 
 
 def calls(fs: WatchedFileSystem) -> list[str]:
-    """What was read of the log; at most three blocks of its index led there."""
+    """What was read of the log; at most two blocks of its index led there."""
     names = [asked.name for asked in mine(fs)]
-    assert names.count("file.load") <= 3
+    assert names.count("file.load") <= 2
     return [name for name in names if name != "file.load"]
 
 

@@ -29,7 +29,7 @@ from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
-from engine.types import Buffer, FetchIsolation, OffsetMetadata
+from engine.types import Buffer, FetchIsolation, OffsetMetadata, OffsetPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class ReadRequest:
 
 class _Piece(NamedTuple):
     data: Buffer
+    entry: OffsetPosition
+    """The index entry that led to the first batch."""
     first: BatchPosition
     next_offset: int
     ended_by: ReadEnd | None
@@ -112,10 +114,7 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
             b"", None, request.offset, marks, leader_epoch, ReadEnd.END_OFFSET, None, segments
         )
     pieces, ended_by = _pieces(request, segments, bound)
-    path = None
-    if pieces:
-        segment = segments.segments[segments.floor_index(pieces[0].first.base_offset)]
-        path = _path_of(segment, request.offset, pieces[0].first)
+    path = _path_of(segments, pieces[0]) if pieces else None
     next_offset = pieces[-1].next_offset if pieces else request.offset
     read_to = next_offset
     if ended_by not in {ReadEnd.MAX_BYTES, ReadEnd.DAMAGE}:
@@ -187,7 +186,7 @@ def _read_segment(
 ) -> _Piece | ReadEnd | None:
     """Read from one segment: return a piece, the reason why the read ends, or None to continue."""
     end = readable_end(segment, bound)
-    first = segment.locate(offset, end, cached_only=request.cached_only)
+    entry, first = segment.look_up(offset, end, cached_only=request.cached_only)
     if first is None:
         return None
     if request.end_offset is not None and first.base_offset >= request.end_offset:
@@ -204,28 +203,18 @@ def _read_segment(
             first.position, stop.position, cached_only=request.cached_only, sought=offset
         )
     except StoredDataCorrupt as error:
-        return _before_damage(request, segment, first, offset, error)
+        if error.position <= first.position:
+            raise  # nothing is intact before it
+        # What `read` verifies on the way: the batches before the damage.
+        data = segment.read(
+            first.position, error.position, cached_only=request.cached_only, sought=offset
+        )
+        *_, (_, last_header) = iter_headers(data)
+        return _Piece(data, entry, first, last_header.next_offset, ReadEnd.DAMAGE)
     ended_by = ReadEnd.MAX_BYTES if stop.position < end else None
     if last <= stop.position < end:
         ended_by = ReadEnd.END_OFFSET
-    return _Piece(data, first, stop.offset, ended_by)
-
-
-def _before_damage(
-    request: ReadRequest,
-    segment: Segment,
-    first: BatchPosition,
-    offset: int,
-    error: StoredDataCorrupt,
-) -> _Piece:
-    """Return the intact batches before the damage; raise `error` if there are none."""
-    if error.position <= first.position:
-        raise error
-    data = segment.read(
-        first.position, error.position, cached_only=request.cached_only, sought=offset
-    )
-    *_, (_, last) = iter_headers(data)
-    return _Piece(data, first, last.next_offset, ReadEnd.DAMAGE)
+    return _Piece(data, entry, first, stop.offset, ended_by)
 
 
 def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:
@@ -263,12 +252,12 @@ def _stop_position(request: ReadRequest, segment: Segment, first: BatchPosition,
     return at_end.end if at_end.base_offset < request.end_offset else at_end.position
 
 
-def _path_of(segment: Segment, offset: int, first: BatchPosition) -> ReadPath:
-    entry = segment.indexes.offset.lookup(offset)
+def _path_of(segments: SegmentSnapshot, piece: _Piece) -> ReadPath:
+    entry, position = piece.entry, piece.first.position
     return ReadPath(
-        segment.base_offset,
+        segments.base_offsets[segments.floor_index(piece.first.base_offset)],
         entry.offset,
         entry.position,
-        first.position,
-        max(0, first.position - entry.position),
+        position,
+        max(0, position - entry.position),
     )
