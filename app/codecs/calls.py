@@ -77,8 +77,9 @@ class ReadCall(NamedTuple):
     media_type: bytes | None = None
     """The format in the URL, which overrides Accept."""
     query: bytes = b""
-    last_event_id: str = ""
     """The start as sent, for the link to the next page and the ETag of an immutable answer."""
+    last_event_id: str = ""
+    """Of a tail, in the URL; empty without one."""
 
 
 INT16_MAX: Final = 2**15 - 1

@@ -57,9 +57,9 @@ def records_event(page: Buffer, event_id: bytes) -> bytes:
     return _event(b"records", event_id, bytes(page))
 
 
-def with_id(event: bytes, old_id: bytes, new_id: bytes) -> bytes:
+def with_id(event: bytes, event_id: bytes) -> bytes:
     """Return the records event of a partition with another id."""
-    return _event_head(b"records", new_id) + event[len(_event_head(b"records", old_id)) :]
+    return _event_head(b"records", event_id) + event[event.index(b"data: ") :]
 
 
 def offsets_event(

@@ -35,10 +35,10 @@ class Positions(NamedTuple):
     of: Mapping[int, Position]
 
 
-def encode_positions(topic_id: str, positions: Iterable[Position]) -> bytes:
+def encode_positions(topic_id: str, positions: Iterable[Position]) -> str:
     """Return the text for partitions and their next offsets."""
     shown = ",".join(f"{one.partition}.{one.leader_epoch}:{one.next_offset}" for one in positions)
-    return f"{topic_id};{shown}".encode()
+    return f"{topic_id};{shown}"
 
 
 def parse_positions(text: str) -> Positions | None:

@@ -90,8 +90,8 @@ class StoredRecords:
     """The records of whole batches that a view wants, in order, with their batch's header.
 
     Control batches are left out. A batch is decoded only as far as it is iterated. Iterating ends
-    before a batch that does not match its header, which was checked at the append, or raises
-    StoredDataCorrupt if it is the first.
+    before records that cannot be decoded. It raises StoredDataCorrupt if there are none before
+    them, and for a batch with a wrong checksum: the read that brought it has verified it.
     """
 
     def __init__(self, data: Buffer, view: View) -> None:
@@ -146,7 +146,7 @@ class StoredRecords:
                 shown_to = chunk[-1].offset + 1
                 if self.stopped_at is not None:
                     return
-                if budget is not None and self._is_spent(budget, chunk[-1].offset + 1):
+                if budget is not None and self._is_spent(budget, shown_to):
                     return
         except (CorruptBatch, InvalidRecord) as error:
             if not self.count:

@@ -42,7 +42,7 @@ async def read_topic(exchange: Exchange, topic: str, wanted: TopicReadParameters
         "partitions": [
             msgspec.Raw(entries[id(part)]) for part in fetch.parts if part.records_count
         ],
-        "next_page_token": encode_token(here.decode()),
+        "next_page_token": encode_token(here),
         "is_at_end": all(part.is_at_end for part in fetch.parts),
     }
     body = to_json(members)

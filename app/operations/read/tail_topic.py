@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from app.codecs.calls import OffsetSpec, ReadCall, last_event_id
-from app.codecs.events import Page, event_id, topic_end_event, topic_offsets_event, with_id
+from app.codecs.events import Page, topic_end_event, topic_offsets_event, with_id
 from app.codecs.positions import Position, encode_positions, parse_positions
 from app.http.answers import Headers
 from app.http.problems import MalformedRequest
@@ -105,11 +105,10 @@ class TopicTailSession(TailSession):
                 )
                 for leg in self._legs
             ),
-        )
+        ).encode()
 
     def _records(self, leg: Leg, page: Page) -> bytes:
-        old_id = event_id(leg.partition, page.fetched, page.next_offset)
-        return with_id(page.event, old_id, self._id(leg, page.next_offset))
+        return with_id(page.event, self._id(leg, page.next_offset))
 
     def _skip(self, leg: Leg, page: Page) -> bytes:
         moved = (leg.partition, page.fetched, page.next_offset)
