@@ -143,7 +143,6 @@ class _Run:
             except StoppedEarly:
                 pass
             except JobFailed as error:
-                self._signals.ends_at_once = False  # the pause below is over at once, too
                 in_a_row = 1 if self._progress.batches > batches else in_a_row + 1
                 if not self._is_retriable(RootCause(str(error), error.is_permanent), in_a_row):
                     raise
@@ -167,9 +166,12 @@ class _Run:
         self._signals.ends_at_once = True
         try:
             with self._opened() as spark:
+                self._signals.ends_at_once = False
                 failure = self._failure_of(spark)
         except (PySparkException, Py4JError, ConnectionError) as lost:
             raise _failed(lost) from lost
+        finally:
+            self._signals.ends_at_once = False  # `stop` ends the pause before another attempt
         if failure is not None and not self._stop.is_set():
             raise failure
 
@@ -179,7 +181,6 @@ class _Run:
         The text of an error of Spark is in the JVM, so it is read while that lives.
         """
         try:
-            self._signals.ends_at_once = False
             query = self._start(spark)
             try:
                 self._watch(query)

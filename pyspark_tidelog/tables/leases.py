@@ -138,19 +138,17 @@ class Lease:
         if found is None:
             return None
         until_s = time.monotonic() + self._times.expiry_s
-        has_told = False
+        if not (holder := self._parse(found.data)).is_gone:
+            _LOG.warning(
+                "%s is held by %s: waiting up to %g s to see whether that still runs",
+                self._storage.url,
+                holder,
+                self._times.expiry_s,
+            )
         while True:
             holder = self._parse(found.data)
             if holder.is_gone or time.monotonic() > until_s:
                 return holder, found.tag
-            if not has_told:
-                _LOG.warning(
-                    "%s is held by %s: waiting up to %g s to see whether that still runs",
-                    self._storage.url,
-                    holder,
-                    self._times.expiry_s,
-                )
-                has_told = True
             time.sleep(self._times.look_s)
             now = self._storage.load_tagged(HOLDER_NAME)
             if now is None or (now.tag != found.tag and not self._parse(now.data).is_gone):
