@@ -12,9 +12,9 @@ from app.codecs.selection import tags_in
 
 
 class ConstantPage:
-    """Made at the first request, on its thread; nobody can have it made again.
+    """A page that is rendered at the first request, on its thread, and never again.
 
-    Anybody may ask for it, so it must cost nothing that a caller could multiply.
+    Anonymous callers may ask for it, so a request costs a comparison or a copy of its bytes.
     """
 
     def __init__(self, make: Callable[[FastAPI], bytes], headers: Mapping[str, str]) -> None:
@@ -22,7 +22,7 @@ class ConstantPage:
         self._headers = dict(headers)
         self._making = threading.Lock()
         self._body: bytes | None = None
-        """Published whole, after the tag."""
+        """Set once, under the lock, after the tag."""
 
     def serve(self, request: Request) -> Response:
         """Return the page, or 304 to a client that has it."""

@@ -36,6 +36,9 @@ _ONCE: Final = frozenset(
 _EVENT: Final = b"ce-"
 """Attributes of a CloudEvent: each has one value, too."""
 
+_ABSOLUTE: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+"""A request target with a scheme and an authority."""
+
 _UPGRADING: Final = frozenset({b"upgrade", b"http2-settings"})
 
 
@@ -57,9 +60,6 @@ def trace_of(head: Mapping[bytes, bytes]) -> bytes | None:
     """
     trace = head.get(TRACE)
     return trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
-
-
-_ABSOLUTE: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
 
 def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -90,7 +90,7 @@ def fault_of(version: str, headers: Sequence[tuple[bytes, bytes]]) -> str | None
 def addressed(url: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers with the authority of an absolute URL as Host (RFC 9112, 3.2.2).
 
-    Whoever checks names must see the one that a proxy in front would have routed by.
+    A proxy in front routes by it, so the check of names must see the same one.
     """
     match = _ABSOLUTE.match(url)
     if match is None:

@@ -20,7 +20,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 def warn_of_open_files(settings: Settings) -> None:
     """Log a warning for an API key file that others can change, and a TLS key that they can read.
 
-    Whoever changes the first lets himself in; whoever has read the second can pose as the service.
+    A changed key file admits other callers; a TLS key lets another process pose as the service.
     """
     _warn(api_keys_path(settings.data_directory), _OTHERS_WRITE, "changed")
     if settings.tls_key is not None:

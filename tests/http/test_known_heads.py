@@ -228,7 +228,7 @@ async def test_a_topic_that_is_gone_is_gone_for_those_it_knows(service: Service)
 
 
 async def test_nothing_is_remembered_of_a_refused_request(service: Service, tmp_path: Path) -> None:
-    """Whoever has no key could fill memory with heads that he invents."""
+    """Callers without a key cannot fill memory with heads that they invent."""
     connection = await learned(service)
     create_key(tmp_path, "root", "append:*")
     await service.security.refresh_keys()

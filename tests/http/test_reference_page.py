@@ -77,7 +77,7 @@ async def test_the_page_runs_nothing_and_loads_nothing(api: Api) -> None:
 async def test_it_is_made_once_for_everybody(
     api: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """Anybody may ask for it: the second caller costs a comparison, or a copy of its bytes."""
+    """Anonymous callers may ask: the second one costs a comparison, or a copy of its bytes."""
     first = await api.client.get(path)
     monkeypatch.setattr("app.api.application.document", None)  # it is not asked again
     monkeypatch.setattr("app.api.reference_page.render", None)

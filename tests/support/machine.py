@@ -67,7 +67,7 @@ class Fault:
 
 
 QUICK = frozenset({"load", "store"})
-"""Operations on a few bytes in memory, during which nobody else acts."""
+"""Operations on a few bytes in memory, during which no other thread acts."""
 
 BY_PATH = frozenset({"open", "open_index", "read", "look"})
 """Operations that are given a path, which their errors name; the others have an open file."""

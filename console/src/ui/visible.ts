@@ -6,7 +6,7 @@ import { options, type VNode } from "preact";
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** Returns the text with each such character as `\uXXXX`. */
-export function visible(text: string): string {
+function visible(text: string): string {
   return text.replace(HIDDEN, one => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 

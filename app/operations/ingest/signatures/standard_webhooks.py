@@ -42,8 +42,9 @@ class StandardWebhooks(HmacSignature):
 
     def _value(self, head: Mapping[bytes, bytes], name: str) -> bytes:
         """Return a header by its name in the specification, or by Svix's own, its default."""
-        value = head.get(name.replace("webhook-", "svix-", 1).encode())
-        return super()._value(head, name) if value is None or name.encode() in head else value
+        svix = name.replace("webhook-", "svix-", 1)
+        is_svix = name.encode() not in head and svix.encode() in head
+        return super()._value(head, svix if is_svix else name)
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         versioned = self._value(head, self.name).split(b" ")
