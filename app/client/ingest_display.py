@@ -61,6 +61,8 @@ def finished(job: IngestJob, report: IngestReport) -> str:
     """Return the summary of a run."""
     ended = "stopped" if report.is_stopped else "done"
     bad = f", {report.quarantined:,} of them in quarantine" if report.quarantined else ""
+    if report.with_unknown_fields:
+        bad += f", {report.with_unknown_fields:,} of them with fields that the schema does not have"
     where = job.to if job.topic_pattern is None else f"{len(report.tables)} tables of {job.to}"
     rate = report.rows / report.seconds if report.seconds else 0.0
     return (
@@ -71,13 +73,19 @@ def finished(job: IngestJob, report: IngestReport) -> str:
 
 def show_tables(terminal: Terminal, report: IngestReport) -> None:
     """Print what a run did, table by table."""
-    rows = [(one.table, f"{one.rows:,}", f"{one.quarantined:,}") for one in report.tables]
+    rows = [
+        (one.table, f"{one.rows:,}", f"{one.quarantined:,}", f"{one.with_unknown_fields:,}")
+        for one in report.tables
+    ]
     if not terminal.as_json and rows:
-        terminal.table(("table", ">new rows", ">in quarantine"), rows)
+        header = ("table", ">new rows", ">in quarantine", ">with unknown fields")
+        terminal.table(header, rows)
 
 
 def _line(event: IngestProgress) -> str:
     bad = f", {event.quarantined:,} in quarantine" if event.quarantined else ""
+    if event.with_unknown_fields:
+        bad += f", {event.with_unknown_fields:,} with unknown fields"
     took = f" in {event.duration_ms / 1000:.1f} s"
     return f"micro-batch {event.batch_id}: {event.rows:,} rows{bad}{took}{_behind(event)}"
 

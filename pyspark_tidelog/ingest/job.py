@@ -31,6 +31,8 @@ class IngestJob:
     bad_records: str | None = None
     """Where records go that do not fit the schema, a table as in `to` or `topic:NAME`; None lets
     such a record stop the job."""
+    rescue: str | None = None
+    """A column for fields that the schema does not have, as JSON; None leaves them out."""
     starting_offsets: str = "earliest"
     """Where a new checkpoint begins; an existing one continues where it ended."""
     max_offsets_per_trigger: int = 1_000_000
@@ -74,6 +76,8 @@ class IngestProgress:
     """New records: 0 for a repeated micro-batch that was in the lake already."""
     quarantined: int
     """Those of them that did not fit the schema."""
+    with_unknown_fields: int
+    """Those of them with fields that the schema does not have."""
     total_rows: int
     """Of this run so far."""
     rows_per_second: float
@@ -133,6 +137,7 @@ class TableReport:
     """Its target, as `--to` gives it."""
     rows: int
     quarantined: int
+    with_unknown_fields: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +156,4 @@ class IngestReport:
     seconds: float = 0.0
     """The duration of the run, with the start of Spark."""
     tables: tuple[TableReport, ...] = ()
+    with_unknown_fields: int = 0

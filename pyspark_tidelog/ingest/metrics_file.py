@@ -21,6 +21,7 @@ from pyspark_tidelog.ingest.job import (
 METRICS: Final = {
     "rows_total": "Records written.",
     "quarantined_rows_total": "Records written to the quarantine.",
+    "rows_with_unknown_fields_total": "Records with fields that the schema does not have.",
     "batches_total": "Micro-batches finished.",
     "restarts_total": "Restarts after a failure.",
     "compacted_files_total": "Small files that were merged into larger ones.",
@@ -47,6 +48,7 @@ class MetricsFile:
             case IngestProgress():
                 self._values["rows_total"] += event.rows
                 self._values["quarantined_rows_total"] += event.quarantined
+                self._values["rows_with_unknown_fields_total"] += event.with_unknown_fields
                 self._values["batches_total"] += 1
                 self._values["last_batch_seconds"] = event.duration_ms / 1000
                 self._polled(event.lag, event.lag_s)

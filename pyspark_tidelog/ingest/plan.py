@@ -66,7 +66,9 @@ class Plan:
         """Check all options before anything is created; raise OptionError or JobError."""
         values = _values(job, target, options, client, snapshot)
         partition_by = tuple(map(parse_partition_column, job.partition_by))
-        layout = Layout(values, partition_by, has_headers=options.include_headers)
+        if job.rescue is not None and values is None:
+            raise OptionError("--rescue is for fields that a schema does not have: give a schema")
+        layout = Layout(values, partition_by, options.include_headers, job.rescue)
         bad_records = _bad_records(job, client, snapshot)
         if bad_records is not None and values is None:
             raise OptionError("--bad-records is for values that do not fit a schema: give a schema")
@@ -78,6 +80,7 @@ class Plan:
             bad_records=bad_records,
             include_headers=options.include_headers,
             isolation=options.isolation,
+            rescue=job.rescue,
         )
         return cls(target, layout, terms, job)
 

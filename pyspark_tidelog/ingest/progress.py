@@ -68,10 +68,8 @@ class Progress:
             is_stopped=is_stopped,
             lag_s=self._lag.seconds,
             seconds=time.monotonic() - self._started_s,
-            tables=tuple(
-                TableReport(table, one.rows, one.quarantined)
-                for table, one in sorted(self._tables.items())
-            ),
+            tables=tuple(TableReport(table, *one) for table, one in sorted(self._tables.items())),
+            with_unknown_fields=total.with_unknown_fields,
         )
 
     def _add(self, report: StreamingQueryProgress) -> None:
@@ -88,6 +86,7 @@ class Progress:
                 batch_id=report.batchId,
                 rows=new.rows,
                 quarantined=new.quarantined,
+                with_unknown_fields=new.with_unknown_fields,
                 total_rows=self._total().rows,
                 rows_per_second=new.rows * 1000 / max(duration_ms, 1),
                 duration_ms=duration_ms,

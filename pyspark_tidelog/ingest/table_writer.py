@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
@@ -12,8 +13,12 @@ from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.ingest.job import IngestCompaction
 from pyspark_tidelog.ingest.plan import Plan
 from pyspark_tidelog.lake.compaction import Compacted
+from pyspark_tidelog.lake.layout import Seen
 from pyspark_tidelog.lake.maintenance import compact_table
 from pyspark_tidelog.tables.table import Batch
+
+_LOG = logging.getLogger(__name__)
+_SHOWN_CHARACTERS: Final = 200
 
 
 class Written(NamedTuple):
@@ -21,11 +26,11 @@ class Written(NamedTuple):
 
     rows: int
     quarantined: int
+    with_unknown_fields: int = 0
 
     def plus(self, *more: Written) -> Written:
         """Return the sum."""
-        every = (self, *more)
-        return Written(sum(one.rows for one in every), sum(one.quarantined for one in every))
+        return Written(*map(sum, zip(self, *more, strict=True)))
 
 
 class TableWriter:
@@ -38,6 +43,7 @@ class TableWriter:
         self._job_id = job_id
         self._run = run
         self.name = str(plan.target)
+        self._has_warned = False
 
     def check(self, records: DataFrame) -> None:
         """Raise JobError or OptionError for columns that cannot be written."""
@@ -47,17 +53,32 @@ class TableWriter:
         """Write a micro-batch; yield what was published, as soon as it is."""
         batch = Batch(self._job_id, batch_id, plan, self._run)
         split = self._layout.split(frame)
-        has_bad = split.bad is not None
+        seen = split.seen
+        has_bad = seen is not None
         if not self._table.has(batch):
             staged = self._table.stage(split.rows, batch)
-            has_bad = split.bad is not None and split.bad.count() > 0
-            if split.bad is not None and has_bad and self._bad_records is None:
-                raise JobError(split.bad.sentence())
+            has_bad = seen is not None and seen.bad_count() > 0
+            if seen is not None and has_bad and self._bad_records is None:
+                raise JobError(seen.sentence())
             self._table.publish(staged)
-            yield Written(staged.rows, 0)
-        if split.bad is not None and has_bad and self._bad_records is not None:
-            bad = self._bad_records.add(split.bad.records, batch)
+            yield Written(staged.rows, 0, 0 if seen is None else self._unknown(seen))
+        if seen is not None and has_bad and self._bad_records is not None:
+            bad = self._bad_records.add(seen.bad, batch)
             yield Written(bad, bad)
+
+    def _unknown(self, seen: Seen) -> int:
+        """Return the number of rows with unknown fields; name some, once in a run."""
+        count = seen.unknown_count()
+        if count and not self._has_warned and self._layout.rescue is None:
+            self._has_warned = True
+            _LOG.warning(
+                "%s: %s record(s) have fields that the schema does not have, such as %s; they are "
+                "left out: --rescue COLUMN keeps them",
+                self.name,
+                f"{count:,}",
+                seen.unknown_fields()[:_SHOWN_CHARACTERS],
+            )
+        return count
 
     def compact(self) -> IngestCompaction:
         """Merge small files, between two micro-batches."""

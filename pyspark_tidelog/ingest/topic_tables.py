@@ -79,8 +79,11 @@ class TopicTables:
 
 def terms_of(job: IngestJob, target: Target, options: Options, client: ServiceClient) -> Terms:
     """Return what cannot change of a job with a pattern; raise OptionError if it cannot run."""
-    known = replace(job, schema=None, partition_by=()) if job.schema == INFER else job
+    known = replace(job, schema=None, partition_by=(), rescue=None) if job.schema == INFER else job
     plan = Plan.make(known, target, options, client, LogSnapshot({}, {}))
     return replace(
-        plan.terms, topic_pattern=job.topic_pattern, partition_by=tuple(job.partition_by)
+        plan.terms,
+        topic_pattern=job.topic_pattern,
+        partition_by=tuple(job.partition_by),
+        rescue=job.rescue,
     )

@@ -32,7 +32,17 @@ _SIMPLE: Final[dict[str, T.DataType]] = {
     "date": T.DateType(),
     "timestamp": T.TimestampType(),
 }
-_TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([\w]+)|([<>(),:]))")
+_REFUSED: Final = {
+    "varchar": "use STRING",
+    "char": "use STRING",
+    "timestamp_ntz": "use TIMESTAMP, which takes a time without a zone as UTC",
+    "interval": "use STRING",
+    "variant": "use STRING, which takes any value as its JSON",
+}
+"""Types of Spark that a lake does not have, and what to use."""
+_TOKEN: Final = re.compile(
+    r"""\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(\w+)|([<>(),:]))""", re.DOTALL
+)
 
 
 def parse_schema(text: str) -> T.StructType:
@@ -95,6 +105,7 @@ class _Parser:
             self._accept(":")
             data_type = self._type()
             fields.append(T.StructField(name, data_type, nullable=not self._not_null()))
+            self._skip_comment()
             if not self._accept(","):
                 break
         return T.StructType(fields)
@@ -112,6 +123,11 @@ class _Parser:
                 nested = self._map() if word == "map" else self._fields()
             self._take(">")
             return nested
+        if word in _REFUSED:
+            raise OptionError(
+                f"the schema has a column of {word.upper()}, which a lake does not have: "
+                f"{_REFUSED[word]}"
+            )
         if word not in _SIMPLE:
             raise self._error("a type")
         return _SIMPLE[word]
@@ -145,6 +161,13 @@ class _Parser:
         if (self._next() or "").lower() != "null":
             raise self._error("NOT NULL")
         return True
+
+    def _skip_comment(self) -> None:
+        """Pass over `COMMENT 'text'`, which nothing in a lake shows."""
+        if (self._peek() or "").lower() == "comment":
+            self._next()
+            if not (self._next() or "").startswith(("'", '"')):
+                raise self._error("the text of a comment in quotes")
 
     def _name(self) -> str:
         word = self._next() or ""

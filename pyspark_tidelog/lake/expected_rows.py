@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.lake.layout import Layout
+from pyspark_tidelog.lake.plain_rows import PlainRows
 from pyspark_tidelog.partitions import TopicPartition
-from pyspark_tidelog.tables.json_rows import JsonRows, arrow_type_of
+from pyspark_tidelog.tables.json_rows import Fitted, arrow_type_of
 
 Prints = NDArray[np.uint64]
 
@@ -72,9 +73,9 @@ class ExpectedRows:
         assert self.layout.values is not None, "a lake without a schema does not gain columns"
         missing = self.added[known:]
         values = StructType([each for each in self.layout.values if each.name not in missing])
-        fitted = JsonRows(values).fit(records.column("value").to_pylist())
+        fitted = PlainRows(values).fit(records.column("value").to_pylist())
         does_fit = np.array([reason is None for reason in fitted.reasons], np.bool_)
-        as_row = prints_of(self._as_rows(records, fitted.rows))
+        as_row = prints_of(self._as_rows(records, fitted, missing))
         if self.bad_columns is None:  # bad records are in a topic, or have stopped the job
             return np.where(does_fit, as_row, np.uint64(0))
         as_bad = prints_of(records.select(self.bad_columns))
@@ -82,12 +83,18 @@ class ExpectedRows:
         return np.where(does_fit == is_bad, np.uint64(0), np.where(is_bad, as_bad, as_row))
 
     def _as_rows(
-        self, records: pa.RecordBatch, fitted: pa.StructArray | None = None
+        self,
+        records: pa.RecordBatch,
+        fitted: Fitted | None = None,
+        missing: Sequence[str] = (),
     ) -> pa.RecordBatch:
-        """Return the records with the columns of the lake."""
+        """Return the records with the columns of the lake, null in those that are missing."""
         columns = {self.layout.name_of(n): records.column(n) for n in records.schema.names}
         if fitted is not None:
-            columns |= dict(zip(fitted.type.names, fitted.flatten(), strict=True))
+            columns |= dict(zip(fitted.rows.type.names, fitted.rows.flatten(), strict=True))
+            rescue = self.layout.rescue
+            if rescue is not None and rescue not in missing:
+                columns[rescue] = pa.array(fitted.unknown, pa.string())
         for name in self.added:
             if name not in columns:
                 data_type = arrow_type_of(self.layout.rows[name].dataType)

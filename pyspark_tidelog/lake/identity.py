@@ -41,6 +41,8 @@ class Terms:
     """Of a job with a table for each topic, whose own terms name the topic."""
     added: tuple[str, ...] = ()
     """Columns that a later run has added to the schema; rows of before have null there."""
+    rescue: str | None = None
+    """The column for fields that the schema does not have; a later run can add it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def evolved(known: Terms, terms: Terms) -> Terms:
         return terms
     names = {each["name"] for each in known.schema["fields"]}
     new = [each["name"] for each in terms.schema["fields"] if each["name"] not in names]
+    if known.rescue is None and terms.rescue is not None:
+        new.append(terms.rescue)
     return replace(terms, added=(*known.added, *new))
 
 
@@ -198,6 +202,7 @@ def _require_same(checkpoint: Checkpoint, known: Terms, terms: Terms) -> None:
             known.bad_records or terms.bad_records,  # one can be added
             terms.bad_records,
         ),
+        ("another --rescue", known.rescue or terms.rescue, terms.rescue),
         ("another setting of --headers", known.include_headers, terms.include_headers),
         ("another isolation level", known.isolation, terms.isolation),
     ):

@@ -83,6 +83,7 @@ class Lake:
             None if terms.schema is None else StructType.fromJson(dict(terms.schema)),
             tuple(map(parse_partition_column, terms.partition_by)),
             has_headers=terms.include_headers,
+            rescue=terms.rescue,
         )
 
     def _bad_rows(self, layout: Layout) -> StoredRows | None:

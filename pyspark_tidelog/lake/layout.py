@@ -2,8 +2,9 @@
 
 Without a schema a row has the columns of the source. With one, the fields of the value are columns,
 and those of the record follow with an underscore before their names, so that they do not collide
-with fields. Records whose value does not fit go elsewhere, unchanged and with the reason, or stop
-the job.
+with fields. Fields of the value that the schema does not have are counted, and kept as JSON in a
+column of their own if there is one for them. Records whose value does not fit go elsewhere,
+unchanged and with the reason, or stop the job.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pyspark_tidelog.tables.json_rows import JsonRows, arrow_type_of, nullable
 REASON: Final = "reason"
 _FITTED: Final = "_tidelog_fitted"
 _ROW: Final = "row"
+_UNKNOWN: Final = "unknown"
 # As Iceberg names them; a day is the whole date, not its number in the month as in Spark's SQL.
 _PARTS_OF_TIME: Final = {
     "year": "year({})",
@@ -44,33 +46,43 @@ class PartitionColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
-    """The records of a micro-batch that do not fit the schema."""
+class Seen:
+    """The records of a micro-batch that do not fit the schema, or have more fields than it has.
 
-    records: DataFrame
-    seen: Observation
-    """Of the rows: what was seen beside them when they were computed."""
+    They are counted when the rows are computed, so only afterwards they are known.
+    """
 
-    def count(self) -> int:
-        """Return the number of bad records; only after the rows were computed."""
-        return int(self.seen.get["bad"])
+    bad: DataFrame
+    counts: Observation
+
+    def bad_count(self) -> int:
+        """Return the number of records that do not fit."""
+        return int(self.counts.get["bad"])
+
+    def unknown_count(self) -> int:
+        """Return the number of rows with fields that the schema does not have."""
+        return int(self.counts.get["unknown"])
+
+    def unknown_fields(self) -> str:
+        """Return the names of such fields in one of those rows."""
+        return str(self.counts.get["fields"])
 
     def sentence(self) -> str:
         """Say which is the first one, and what can be done."""
-        first = self.seen.get["first"]
+        first = self.counts.get["first"]
         return (
             f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']} "
-            f"does not fit the schema: {first[REASON]}; {self.count()} record(s) of this "
+            f"does not fit the schema: {first[REASON]}; {self.bad_count()} record(s) of this "
             f"micro-batch do not, and nothing of it was written: run the job again with "
             f"--bad-records and a table or topic for them, or with a new checkpoint and schema"
         )
 
 
 class Split(NamedTuple):
-    """The rows of a micro-batch, and the records that do not fit; None without a schema."""
+    """The rows of a micro-batch, and what was seen on the way; None without a schema."""
 
     rows: DataFrame
-    bad: Bad | None
+    seen: Seen | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,8 @@ class Layout:
     """The columns of the values; None keeps the values as they are."""
     partition_by: tuple[PartitionColumn, ...] = ()
     has_headers: bool = False
+    rescue: str | None = None
+    """The column for fields that the schema does not have; None leaves them out."""
 
     def __post_init__(self) -> None:
         """Raise OptionError if names of columns collide."""
@@ -111,7 +125,8 @@ class Layout:
             for each in record.fields
             if each.name != "value"
         ]
-        return T.StructType([*_columns(self.values).fields, *about])
+        kept = [] if self.rescue is None else [T.StructField(self.rescue, T.StringType())]
+        return T.StructType([*_columns(self.values).fields, *kept, *about])
 
     @property
     def bad_rows(self) -> T.StructType:
@@ -146,13 +161,21 @@ class Layout:
         seen = Observation()
         watched = fitted
         if not records.isStreaming:  # a stream is only checked, its micro-batches are computed
-            first = F.min(F.when(~is_good, place)).alias("first")
-            watched = fitted.observe(seen, F.count_if(~is_good).alias("bad"), first)
+            unknown = F.col(f"{_FITTED}.{_UNKNOWN}")
+            watched = fitted.observe(
+                seen,
+                F.count_if(~is_good).alias("bad"),
+                F.min(F.when(~is_good, place)).alias("first"),
+                F.count(unknown).alias("unknown"),
+                F.min(F.array_join(F.json_object_keys(unknown), ", ")).alias("fields"),
+            )
         names = [F.col(f"{_FITTED}.{_ROW}.`{_quoted(n)}`") for n in self.values.fieldNames()]
         about = [F.col(n).alias(self.name_of(n)) for n in records.columns if n != "value"]
+        if self.rescue is not None:
+            names.append(F.col(f"{_FITTED}.{_UNKNOWN}").alias(self.rescue))
         bad = fitted.where(~is_good).select(*records.columns, f"{_FITTED}.{REASON}")
         rows = self._partitioned(watched.where(is_good).select(*names, *about))
-        return Split(rows, Bad(bad, seen))
+        return Split(rows, Seen(bad, seen))
 
     def _partitioned(self, rows: DataFrame) -> DataFrame:
         for column in self.partition_by:
@@ -207,7 +230,11 @@ def _quoted(name: str) -> str:
 def _fitting(values: T.StructType) -> Any:  # noqa: ANN401 -- Spark's UDFs have no public type
     """Return the Spark function that converts a value to its row, or to the reason for none."""
     returned = T.StructType(
-        [T.StructField(_ROW, _columns(values)), T.StructField(REASON, T.StringType())]
+        [
+            T.StructField(_ROW, _columns(values)),
+            T.StructField(REASON, T.StringType()),
+            T.StructField(_UNKNOWN, T.StringType()),
+        ]
     )
     # A deterministic function would be computed twice: once to filter, once for the result.
     return F.arrow_udf(  # type: ignore[attr-defined] # its stub is missing in PySpark
@@ -219,7 +246,11 @@ def _fitter(rows: JsonRows) -> Callable[[pa.Array], pa.Array]:
     def fit(values: pa.Array) -> pa.Array:
         fitted = rows.fit(values.to_pylist())
         return pa.StructArray.from_arrays(
-            [fitted.rows, pa.array(fitted.reasons, pa.string())], [_ROW, REASON]
+            [
+                fitted.rows,
+                *(pa.array(each, pa.string()) for each in (fitted.reasons, fitted.unknown)),
+            ],
+            [_ROW, REASON, _UNKNOWN],
         )
 
     # Spark reads the annotations as types; in this module they would be text.

@@ -1,17 +1,24 @@
 """Converts JSON values to rows of a schema, with a reason for each value that does not fit.
 
 A value fits if it is one JSON object whose fields have the types of the schema. A missing or null
-field becomes null, unless it is NOT NULL; fields that are not in the schema are ignored. A column
-of text takes any value: what is not text is its JSON, as in Spark. Otherwise only types that JSON
-does not have are converted: dates and timestamps are ISO 8601 text (UTC without a time zone),
-decimals are numbers or text, binary is base64. A record without a value becomes a row of nulls.
+field becomes null, unless it is NOT NULL. A column of text takes any value: what is not text is its
+JSON, as in Spark. Otherwise only types that JSON does not have are converted: dates and timestamps
+are ISO 8601 text (UTC without a time zone), decimals are numbers or text, binary is base64. A
+record without a value becomes a row of nulls.
+
+Fields that the schema does not have are found, so that they can be counted and kept. They are text:
+a JSON object with the JSON Pointer (RFC 6901) of each field and its value.
+
+`tidelog lake verify` knows these rules as well, in `lake.plain_rows`, and shares no decoder with
+this module.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Required, TypedDict
@@ -21,6 +28,9 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.errors import OptionError
+
+FLOAT_MAX: Final = (2.0 - 2.0**-23) * 2.0**127
+"""The largest number of 32 bits; larger ones would become infinite."""
 
 
 def _integer(bits: int) -> Any:  # noqa: ANN401 -- a type form, made at run time
@@ -37,7 +47,7 @@ _SCALARS: Final[dict[type[T.DataType], tuple[Any, pa.DataType]]] = {
     T.ShortType: (_integer(16), pa.int16()),
     T.IntegerType: (_integer(32), pa.int32()),
     T.LongType: (_integer(64), pa.int64()),
-    T.FloatType: (float, pa.float32()),
+    T.FloatType: (Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)], pa.float32()),
     T.DoubleType: (float, pa.float64()),
     T.DateType: (dt.date, pa.date32()),
     T.TimestampType: (dt.datetime, pa.timestamp("us", tz="UTC")),
@@ -50,6 +60,8 @@ class Fitted:
 
     rows: pa.StructArray
     reasons: list[str | None]
+    unknown: list[str | None]
+    """The fields that the schema does not have; None if there is none, or the row does not fit."""
 
 
 class JsonRows:
@@ -59,6 +71,7 @@ class JsonRows:
         self._schema = schema
         self._arrow_type = arrow_type_of(schema)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python_type_of(schema))
+        self._checker = _checker_of(schema)
 
     def __reduce__(self) -> tuple[type[JsonRows], tuple[T.StructType]]:
         return JsonRows, (self._schema,)
@@ -67,35 +80,52 @@ class JsonRows:
         """Return a row for each value, in order."""
         rows: list[dict[str, Any] | None] = []
         reasons: list[str | None] = []
+        unknown: list[str | None] = []
         for value in values:
-            row, reason = self._decode(value)
+            row: dict[str, Any] | None = {}
+            reason = beyond = None
+            if value is not None:
+                try:
+                    row = self._decoder.decode(value)
+                    beyond = self._unknown_in(value)
+                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                    row, reason = None, in_a_line(error)
             rows.append(row)
             reasons.append(reason)
-        try:
-            return Fitted(pa.array(rows, self._arrow_type), reasons)
-        except (pa.ArrowException, OverflowError, ValueError):
-            rows = [None if row is None else _with_text(row, self._schema) for row in rows]
-            return self._one_by_one(rows, reasons)
+            unknown.append(beyond)
+        with suppress(*NOT_ARROW):
+            return Fitted(pa.array(rows, self._arrow_type), reasons, unknown)
+        rows = [None if row is None else _with_text(row, self._schema) for row in rows]
+        return fitted_one_by_one(rows, reasons, unknown, self._arrow_type)
 
-    def _decode(self, value: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
-        if value is None:
-            return {}, None
-        try:
-            row: dict[str, Any] = self._decoder.decode(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return None, _in_a_line(error)
-        return row, None
+    def _unknown_in(self, value: bytes) -> str | None:
+        if self._checker is not None:
+            with suppress(msgspec.ValidationError):
+                self._checker.decode(value)
+                return None
+        found = dict(_unknown(msgspec.json.decode(value), self._schema, ""))
+        return json_of(found) if found else None
 
-    def _one_by_one(self, rows: list[dict[str, Any] | None], reasons: list[str | None]) -> Fitted:
-        """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
-        with suppress(pa.ArrowException, OverflowError, ValueError):
-            return Fitted(pa.array(rows, self._arrow_type), reasons)
-        for index, row in enumerate(rows):
-            try:
-                pa.array([row], self._arrow_type)
-            except (pa.ArrowException, OverflowError, ValueError) as error:
-                rows[index], reasons[index] = None, _in_a_line(error)
-        return Fitted(pa.array(rows, self._arrow_type), reasons)
+
+NOT_ARROW: Final = (pa.ArrowException, OverflowError, ValueError)
+"""What PyArrow raises for a value that exceeds its type."""
+
+
+def fitted_one_by_one(
+    rows: list[dict[str, Any] | None],
+    reasons: list[str | None],
+    unknown: list[str | None],
+    arrow_type: pa.StructType,
+) -> Fitted:
+    """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
+    with suppress(*NOT_ARROW):
+        return Fitted(pa.array(rows, arrow_type), reasons, unknown)
+    for index, row in enumerate(rows):
+        try:
+            pa.array([row], arrow_type)
+        except NOT_ARROW as error:
+            rows[index], reasons[index], unknown[index] = None, in_a_line(error), None
+    return Fitted(pa.array(rows, arrow_type), reasons, unknown)
 
 
 def arrow_type_of(data_type: T.DataType) -> pa.DataType:
@@ -157,13 +187,65 @@ def _python_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type for
             return _SCALARS[type(data_type)][0]
 
 
+def _checker_of(schema: T.StructType) -> msgspec.json.Decoder[Any] | None:
+    """Return a decoder that is quick to refuse fields that the schema does not have.
+
+    It makes no values. None if the name of a field cannot be one of a msgspec `Struct`.
+    """
+    try:
+        return msgspec.json.Decoder(_raw_type_of(schema))
+    except ValueError:
+        return None
+
+
+def _raw_type_of(data_type: T.DataType) -> Any:  # noqa: ANN401 -- a type form, made at run time
+    match data_type:
+        case T.ArrayType():
+            return list[_raw_type_of(data_type.elementType)] | None  # type: ignore[misc] # made at run time
+        case T.MapType():
+            return dict[str, _raw_type_of(data_type.valueType)] | None  # type: ignore[misc] # made at run time
+        case T.StructType():
+            names = {f"field_{n}": each.name for n, each in enumerate(data_type.fields)}
+            types = [_raw_type_of(each.dataType) for each in data_type.fields]
+            made = msgspec.defstruct(
+                "Raw",
+                [(name, found, None) for name, found in zip(names, types, strict=True)],
+                rename=names,
+                forbid_unknown_fields=True,
+                gc=False,
+            )
+            return made | None
+        case _:
+            return msgspec.Raw
+
+
+def _unknown(value: Any, data_type: T.DataType, pointer: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 -- what JSON holds
+    """Yield the pointer and the value of each field that a type does not have."""
+    match data_type:
+        case T.StructType() if isinstance(value, dict):
+            types = {each.name: each.dataType for each in data_type.fields}
+            for name, each in value.items():
+                inner = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+                if name in types:
+                    yield from _unknown(each, types[name], inner)
+                else:
+                    yield inner, each
+        case T.ArrayType() if isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from _unknown(each, data_type.elementType, f"{pointer}/{index}")
+        case T.MapType() if isinstance(value, dict):
+            for name, each in value.items():
+                inner = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+                yield from _unknown(each, data_type.valueType, inner)
+
+
 def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- what JSON holds
     """Return a value with JSON in place of what is not text in a column of text."""
     match data_type:
         case _ if value is None:
             return None
         case T.StringType():
-            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            return value if isinstance(value, str) else json_of(value)
         case T.ArrayType():
             return [_with_text(each, data_type.elementType) for each in value]
         case T.MapType():
@@ -175,7 +257,13 @@ def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- wha
             return value
 
 
-def _in_a_line(error: Exception) -> str:
+def json_of(value: Any) -> str:  # noqa: ANN401 -- what JSON holds
+    """Return the JSON of a value, as a column of text has it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def in_a_line(error: Exception) -> str:
+    """Return the reason of an error as one line."""
     if isinstance(error, RecursionError):
         return "the JSON is nested too deeply"
     return " ".join(str(error).split())

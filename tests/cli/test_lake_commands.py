@@ -25,8 +25,8 @@ from tests.support.kafka_batches import SentRecord
 from tests.support.lakes import HandMadeLake, rows_of
 
 EVENTS = (
-    IngestProgress(0, 1_000, 3, 1_000, 500.0, 2_000, 7, 190.0),
-    IngestProgress(1, 10, 0, 1_010, 500.0, 100, None),
+    IngestProgress(0, 1_000, 3, 5, 1_000, 500.0, 2_000, 7, 190.0),
+    IngestProgress(1, 10, 0, 0, 1_010, 500.0, 100, None),
     IngestIdle(0),
     IngestRestart("no answer", 4.0, 1),
     IngestCompaction("delta:lake", 12, 1, 0.5),
@@ -117,7 +117,7 @@ def test_a_log_file_gets_a_line_a_micro_batch(capfd: pytest.CaptureFixture[str])
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "micro-batch 0: 1,000 rows, 3 in quarantine in 2.0 s, lag 7 (3 min)",
+        "micro-batch 0: 1,000 rows, 3 in quarantine, 5 with unknown fields in 2.0 s, lag 7 (3 min)",
         "micro-batch 1: 10 rows in 0.1 s",
         "no answer; restarting in 4 s",
         "delta:lake: 12 files became 1 in 0.5 s",
@@ -146,17 +146,19 @@ def test_a_run_ends_with_a_table_of_what_was_done(capfd: pytest.CaptureFixture[s
     assert finished(job, report) == (
         "done: 1,000 new rows in parquet:lake, in 2 micro-batch(es) and 4.0 s (250/s)"
     )
-    tables = (TableReport("delta:lake/a", 1_000, 3), TableReport("delta:lake/b", 2, 0))
-    report = IngestReport(1_002, 3, 2, 0, 0, is_stopped=True, seconds=400.0, tables=tables)
+    tables = (TableReport("delta:lake/a", 1_000, 3, 5), TableReport("delta:lake/b", 2, 0))
+    report = IngestReport(
+        1_002, 3, 2, 0, 0, is_stopped=True, seconds=400.0, tables=tables, with_unknown_fields=5
+    )
     assert finished(replace(job, to="delta:lake", topic_pattern=".*"), report) == (
         "stopped: 1,002 new rows in 2 tables of delta:lake, 3 of them in quarantine, "
-        "in 2 micro-batch(es) and 7 min (3/s)"
+        "5 of them with fields that the schema does not have, in 2 micro-batch(es) and 7 min (3/s)"
     )
     show_tables(Terminal(), report)
     assert [line.split() for line in capfd.readouterr().out.splitlines()] == [
-        ["table", "new", "rows", "in", "quarantine"],
-        ["delta:lake/a", "1,000", "3"],
-        ["delta:lake/b", "2", "0"],
+        ["table", "new", "rows", "in", "quarantine", "with", "unknown", "fields"],
+        ["delta:lake/a", "1,000", "3", "5"],
+        ["delta:lake/b", "2", "0", "0"],
     ]
     show_tables(Terminal(as_json=True), report)
     assert capfd.readouterr().out == ""

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark_tidelog.errors import JobFailed
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestCompaction, IngestEvent, IngestJob
+from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.lake import Lake
+from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.lake.verifier import Verdict
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.target import parse_target
@@ -126,6 +128,7 @@ def test_values_in_columns_and_what_does_not_fit_apart(
     )
     report = run(job, spark=spark)
     assert (report.rows, report.quarantined) == (66, 5)
+    assert report.with_unknown_fields == 60
     assert place.verdict() == Verdict(rows=66, quarantined=5)
     files = sorted((place.folder / "_bad").rglob("batch_id=*/*.parquet"))
     bad = [row for file in files for row in pq.read_table(file).to_pylist()]
@@ -134,6 +137,39 @@ def test_values_in_columns_and_what_does_not_fit_apart(
     assert reasons[62] == "Expected `int`, got `str` - at `$.id`"
     Lake(str(place.folder)).compact()
     assert place.verdict() == Verdict(rows=66, quarantined=5)
+
+
+@pytest.mark.parametrize(
+    "kind", ["delta", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("parquet", "json"))]
+)
+def test_fields_that_the_schema_does_not_have_are_counted_and_kept(
+    spark: SparkSession, make_place: MakePlace, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job says which they are; from then on it keeps them, if it is told a column."""
+    place = make_place(kind)
+    place.append(*map(flight, range(3)), SentRecord(START_MS, b"k", b'{"id": 3}'))
+    job = place.job(schema=SCHEMA)
+    report = run(job, spark=spark)
+    assert (report.rows, report.with_unknown_fields) == (4, 3)
+    assert "3 record(s) have fields that the schema does not have, such as /unknown;" in caplog.text
+    odd = {"id": 5, "größe": [1.5, {"x": None}], "legs": [{"to": "LAX", "gate/no": "A1"}]}
+    place.append(SentRecord(START_MS, b"k", json.dumps(odd).encode()))
+    caplog.clear()
+    report = run(replace(job, rescue="_more"), spark=spark)
+    assert (report.rows, report.with_unknown_fields) == (1, 1)
+    assert caplog.text == ""
+    assert place.verdict() == Verdict(rows=5)
+    table = open_table(parse_target(job.to))
+    columns = parse_schema("id BIGINT, _more STRING")
+    found = [
+        row
+        for batch in StoredRows(table, columns, ("_more",)).batches(["id", "_more"])
+        for row in batch.to_pylist()
+    ]
+    assert {row["id"]: row["_more"] for row in found} == {
+        **dict.fromkeys(range(4)),
+        5: '{"/größe":[1.5,{"x":null}],"/legs/0/gate~1no":"A1"}',
+    }
 
 
 @pytest.mark.long

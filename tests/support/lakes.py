@@ -36,12 +36,14 @@ class HandMadeLake:
         schema: str | None = None,
         partition_by: Sequence[str] = (),
         added: tuple[str, ...] = (),
+        rescue: str | None = None,
     ) -> None:
         self.folder = folder / "lake"
         self.checkpoint = folder / "checkpoint"
         self.kind = kind
         values = None if schema is None else parse_schema(schema)
-        self.layout = Layout(values, tuple(map(parse_partition_column, partition_by)))
+        by = tuple(map(parse_partition_column, partition_by))
+        self.layout = Layout(values, by, rescue=rescue)
         terms = Terms(
             f"{kind}:{self.folder}",
             topic_ids or {"t": "first"},
@@ -49,6 +51,7 @@ class HandMadeLake:
             tuple(partition_by),
             None if values is None else f"parquet:{self.folder / '_quarantine'}",
             added=added,
+            rescue=rescue,
         )
         folders = [self.folder, *([self.folder / "_quarantine"] if values else [])]
         with claimed(

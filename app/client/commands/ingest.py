@@ -74,6 +74,15 @@ BadRecordsOption: TypeAlias = Annotated[
         rich_help_panel=_ROWS,
     ),
 ]
+RescueOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--rescue",
+        metavar="COLUMN",
+        help="Keep fields that the schema does not have in this column, as JSON.",
+        rich_help_panel=_ROWS,
+    ),
+]
 HeadersOption: TypeAlias = Annotated[
     bool, typer.Option("--headers", help="Include the headers.", rich_help_panel=_ROWS)
 ]
@@ -148,6 +157,7 @@ def ingest(
     schema: SchemaOption = None,
     partition_by: PartitionByOption = None,
     bad_records: BadRecordsOption = None,
+    rescue: RescueOption = None,
     headers: HeadersOption = False,
     start: FromOption = "earliest",
     batch_records: BatchRecordsOption = 1_000_000,
@@ -189,6 +199,7 @@ def ingest(
         schema=schema,
         partition_by=tuple(partition_by or ()),
         bad_records=bad_records,
+        rescue=rescue,
         include_headers=headers,
         starting_offsets=start,
         max_offsets_per_trigger=batch_records,

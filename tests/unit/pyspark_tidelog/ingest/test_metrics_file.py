@@ -19,7 +19,7 @@ def values(path: Path) -> dict[str, float]:
 
 
 def progress(batch_id: int, lag: int | None) -> IngestProgress:
-    return IngestProgress(batch_id, 100, 1, 100, 50.0, 2_500, lag, None if lag is None else 1.5)
+    return IngestProgress(batch_id, 100, 1, 4, 100, 50.0, 2_500, lag, None if lag is None else 1.5)
 
 
 def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
@@ -36,6 +36,7 @@ def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
     assert values(path) == {
         "tidelog_ingest_rows_total": 200,
         "tidelog_ingest_quarantined_rows_total": 2,
+        "tidelog_ingest_rows_with_unknown_fields_total": 8,
         "tidelog_ingest_batches_total": 2,
         "tidelog_ingest_restarts_total": 3,
         "tidelog_ingest_compacted_files_total": 12,
@@ -45,7 +46,7 @@ def test_the_file_tells_what_the_run_did(tmp_path: Path) -> None:
         "tidelog_ingest_last_batch_timestamp_seconds": 11.0,
         "tidelog_ingest_last_look_timestamp_seconds": 12.5,
     }
-    assert len(METRICS) == 10
+    assert len(METRICS) == 11
     assert [entry.name for entry in tmp_path.iterdir()] == ["tidelog.prom"]
 
 

@@ -25,7 +25,7 @@ def test_ddl_is_read_as_spark_reads_it() -> None:
     """Nested types, quoted names, colons or none, any case."""
     text = (
         "id bigint NOT NULL, `a ``b` STRUCT<x: Int, y ARRAY<STRING>>, m map<string,dec(4,1)>, "
-        "n numeric(7), d decimal"
+        "n numeric(7) COMMENT 'it\\'s, (a) n', d decimal comment \"x\""
     )
     assert parse_schema(text) == StructType(
         [
@@ -70,6 +70,9 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
         (", a int", "the name of a column is missing"),
         ("a decimal(50,1)", "a decimal of 1 to 38 digits"),
         ("a decimal(x)", "a number is missing"),
+        ("a varchar(3)", "a column of VARCHAR, which a lake does not have: use STRING"),
+        ("a struct<b: timestamp_ntz>", "TIMESTAMP_NTZ, which a lake does not have: use TIMESTAMP"),
+        ("a int comment x", "the text of a comment in quotes is missing"),
         ("/no/such/file", "cannot be read: No such file"),
         ('{"type": "x"}', "not Spark's JSON form"),
     ],

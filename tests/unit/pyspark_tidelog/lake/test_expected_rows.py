@@ -85,6 +85,31 @@ def test_a_gained_column_with_a_wrong_value_is_found_out(
     assert result.first.offset == offset
 
 
+def test_a_field_that_the_job_passed_over_is_found_out(tmp_path: Path, service: LogService) -> None:
+    """Null in the lake and a value in the log: the verifier decodes by itself."""
+    lake = HandMadeLake(tmp_path, schema="größe INT")
+    sent = [SentRecord(1_788_000_000_000, b"k", '{"größe": 5}'.encode())]
+    about = {f"_{name}": each for name, each in rows_of(sent)[0].items() if name != "value"}
+    lake.put(0, [{"größe": None, **about}])
+    result = verdict(lake, service, sent=sent)
+    assert (result.rows, result.different) == (0, 1)
+
+
+def test_rescued_fields_are_compared(tmp_path: Path, service: LogService) -> None:
+    """From the record on at which the column was gained; then a lost field is a difference."""
+    lake = HandMadeLake(tmp_path, schema="id INT", added=("more",), rescue="more")
+    rescued = [None, '{"/name":"n1","/price":10}', '{"/name":"n2"}']
+    found: list[Row] = []
+    for record, value, more in zip(rows_of(SENT[:3]), VALUES, rescued, strict=False):
+        about = {f"_{name}": each for name, each in record.items() if name != "value"}
+        found.append({"id": value["id"], "more": more, **about})
+    lake.put(0, found)
+    result = verdict(lake, service, sent=SENT[:3])
+    assert (result.rows, result.different) == (2, 1)
+    assert result.first is not None
+    assert result.first.offset == 2
+
+
 def test_a_field_had_to_fit_only_once_its_column_was_there(
     lake: HandMadeLake, service: LogService
 ) -> None:
