@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from io import BufferedIOBase
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
+from pyspark_tidelog.documents import PartitionOffsets, Problem, TopicOffsets
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import ServiceError
 
@@ -23,8 +26,11 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
 
-# Positions in an answer become 32-bit offsets of Arrow arrays.
-MAX_ANSWER_BYTES: Final = (1 << 31) - 1
+MAX_DOCUMENT_BYTES: Final = 64 << 20
+"""Of an answer, unless the caller asked for more: 65,536 partitions take 13 MB."""
+
+MAX_PAGES: Final = 100_000
+"""Of one list. A page has a hundred items or more."""
 
 # If a read fails, its bytes are lost, so a body is read in steps.
 _STEP_BYTES: Final = 256 << 10
@@ -33,6 +39,17 @@ _JSON_BODY: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
 _PARTIAL: Final = 206
 _RETRIABLE: Final = frozenset({408, 429, 502, 503, 504})
+
+
+Document = TypeVar("Document")
+Item = TypeVar("Item")
+
+
+class PageOf(Protocol[Item]):
+    """A page of a list."""
+
+    next_page_token: str | None
+    items: list[Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +62,15 @@ class Answer:
     body: bytearray
     is_whole: bool = True
 
-    def json(self) -> dict[str, Any]:
-        """Return the body as a JSON object; raise ServiceError if it is not one."""
+    def to(self, kind: type[Document]) -> Document:
+        """Return the body as a document of a type; raise ServiceError if it is none."""
         try:
-            value = json.loads(self.body)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ServiceError(
-                f"the service responded with {bytes(self.body[:80])!r} instead of JSON"
-            )
-        return value
+                f"the service responded with {bytes(self.body[:80])!r} instead of JSON of "
+                f"{kind.__name__} ({error}): is it tidelog?"
+            ) from error
 
 
 class _WholeHead(HTTPResponse):
@@ -128,13 +143,22 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         expected: frozenset[int] = frozenset(),
         may_break: bool = False,
+        max_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> Answer:
         """Return the answer if its status is 200 or expected; raise ServiceError for any other.
 
-        If the connection breaks in the body of a 200, the request is repeated; with `may_break` the
-        bytes that arrived are returned. The body of a 206 is left unread: `read_body` reads it.
+        So is one of more than `max_bytes`, which is not read. If the connection breaks in the body
+        of a 200, the request is repeated; with `may_break` the bytes that arrived are returned. The
+        body of a 206 is left unread: `read_body` reads it.
         """
-        return self.send("GET", path, headers=headers, expected=expected, may_break=may_break)
+        return self.send(
+            "GET",
+            path,
+            headers=headers,
+            expected=expected,
+            may_break=may_break,
+            max_bytes=max_bytes,
+        )
 
     def read_body(self, into: memoryview) -> int:
         """Read the next bytes of a 206 and return how many arrived, fewer only at its end.
@@ -148,22 +172,24 @@ class ServiceClient:
             self.close()
         return arrived
 
-    def pages(self, path: str, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the items of the list `name` in every page of an answer."""
+    def pages(self, path: str, kind: type[PageOf[Item]]) -> Iterator[Item]:
+        """Yield the items of every page of a list; raise ServiceError if it never ends."""
         token: str | None = ""
-        while token is not None:
+        for _ in range(MAX_PAGES):
             query = f"?page_token={quote(token, safe='')}" if token else ""
-            document = self.get(path + query).json()
-            yield from document[name]
-            token = document["next_page_token"]
+            page = self.get(path + query).to(kind)
+            yield from page.items
+            if page.next_page_token is None:
+                return
+            if page.next_page_token == token:
+                break
+            token = page.next_page_token
+        raise ServiceError(f"the pages of {self._endpoint.url}{path} do not end")
 
-    def topic_offsets(self, topic: str, query: str = "") -> list[dict[str, Any]] | None:
-        """Return the offsets of each partition of a topic, or None if there is no such topic."""
-        answer = self.get(f"/v1/topics/{quote(topic)}/offsets{query}", expected=frozenset({404}))
-        if answer.status == 404:
-            return None
-        partitions: list[dict[str, Any]] = answer.json()["partitions"]
-        return partitions
+    def topic_offsets(self, topic: str) -> list[PartitionOffsets] | None:
+        """Return the marks of each partition of a topic, or None if there is no such topic."""
+        answer = self.get(f"/v1/topics/{quote(topic)}/offsets", expected=frozenset({404}))
+        return None if answer.status == 404 else answer.to(TopicOffsets).partitions
 
     def post(
         self, path: str, document: Mapping[str, Any], *, expected: frozenset[int] = frozenset()
@@ -180,13 +206,14 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         expected: frozenset[int] = frozenset(),
         may_break: bool = False,
+        max_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> Answer:
         """Send a request and return its answer as `get` does. The request must be idempotent."""
         if headers is None:
             headers = {} if body is None else _JSON_BODY
         for attempt in range(self._endpoint.retries + 1):
             try:
-                answer = self._exchange(method, path, body, headers)
+                answer = self._exchange(method, path, body, headers, max_bytes)
                 _ensure_whole(answer, may_break=may_break)
             except ssl.SSLCertVerificationError as error:
                 raise ServiceError(
@@ -211,21 +238,31 @@ class ServiceClient:
         )
 
     def _exchange(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        max_bytes: int,
     ) -> Answer:
         """Send one request and read its answer, over the open connection if there is one."""
         is_reused = self._connection is not None
         try:
-            return self._send(method, path, body, headers)
+            return self._send(method, path, body, headers, max_bytes)
         except (ConnectionError, HTTPException):
             # The server may have closed an idle connection. That does not count as an attempt.
             if not is_reused:
                 raise
             self.close()
-            return self._send(method, path, body, headers)
+            return self._send(method, path, body, headers, max_bytes)
 
     def _send(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        max_bytes: int,
     ) -> Answer:
         if self._unread is not None and self._unread.length:
             self.close()
@@ -241,7 +278,7 @@ class ServiceClient:
         if response.status == _PARTIAL:
             self._unread, data, is_whole = response, bytearray(), True
         else:
-            data, is_whole = self._read_body(response)
+            data, is_whole = self._read_body(response, max_bytes)
         named = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, named, data, is_whole=is_whole)
 
@@ -257,13 +294,21 @@ class ServiceClient:
         connection.response_class = _WholeHead
         return connection
 
-    def _read_body(self, response: HTTPResponse) -> tuple[bytearray, bool]:
+    def _read_body(self, response: HTTPResponse, max_bytes: int) -> tuple[bytearray, bool]:
         """Return the body and whether it is whole; only that of a 200 may be partial."""
         if not response.length:  # unknown or 0: the end of the body has to be read all the same
-            return bytearray(response.read()), True
-        if response.length > MAX_ANSWER_BYTES:
+            unsized = bytearray(response.read(max_bytes + 1))
+            if len(unsized) > max_bytes:
+                self.close()
+                raise ServiceError(f"the service sends more than {max_bytes} bytes in one answer")
+            response.read()  # nothing is left, but the connection is free only now
+            return unsized, True
+        if response.length > max_bytes:
             self.close()
-            raise ServiceError(f"the service sends {response.length} bytes in one answer")
+            raise ServiceError(
+                f"the service sends {response.length} bytes in one answer, of which at most "
+                f"{max_bytes} were asked for"
+            )
         body = bytearray(response.length)
         arrived, trouble = _read_into(response, memoryview(body))
         if arrived == len(body):
@@ -311,9 +356,8 @@ def _read_into(response: HTTPResponse, view: memoryview) -> tuple[int, Exception
 def _problem(answer: Answer) -> str:
     """Return status, code and detail of an error answer, with or without a problem document."""
     try:
-        document = answer.json()
+        problem = answer.to(Problem)
     except ServiceError:
         return f"HTTP {answer.status}"
-    words = document.get("detail") or document.get("title") or ""
-    code = document.get("code") or ""
-    return " ".join(f"{answer.status} {code}: {words}".split()).rstrip(": ")
+    words = problem.detail or problem.title
+    return " ".join(f"{answer.status} {problem.code}: {words}".split()).rstrip(": ")

@@ -11,12 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from pyspark_tidelog.documents import TOPIC_NAME
 from pyspark_tidelog.errors import OptionError
 
 INT64_MAX: Final = (1 << 63) - 1
-
-# Kafka's rule for topic names; such a name also cannot change the path of a URL.
-_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]{1,249}"
 
 # Options under names from Spark's Kafka source, and under names that Spark does not redact.
 _OTHER_NAMES: Final = {
@@ -109,5 +107,5 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 def ensure_topic_name(option: str, name: str) -> None:
     """Raise OptionError for a name that no topic can have."""
-    if not re.fullmatch(_TOPIC_NAME, name) or name in (".", ".."):
+    if not re.fullmatch(TOPIC_NAME, name):
         raise OptionError(f"option {option}: {name!r} cannot be the name of a topic")

@@ -14,7 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from app.client.connection import Connection, Request, decode_object, topic_path
+from app.client.connection import (
+    Connection,
+    Request,
+    decode_object,
+    partitions_of,
+    topic_path,
+)
 from app.client.failures import Failure, Interrupted, Refused
 from app.client.partitioner import partition_of
 from app.client.record_lines import RecordLine
@@ -84,7 +90,7 @@ class Appender:
         self._batch_records = batch_records
         self._batch_bytes = batch_bytes
         self._on_appended = on_appended
-        partitions = int(connection.json(Request("GET", topic_path(topic)))["partitions"])
+        partitions = partitions_of(connection, topic)
         if partition is not None and partition >= partitions:
             raise Failure(f"{topic} has partitions 0 to {partitions - 1}, not {partition}")
         self._fixed_partition = partition

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -30,6 +30,12 @@ _ANSWER_TIMEOUT_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _MOST_CONNECTIONS: Final = 64
+
+MAX_ANSWER_BYTES: Final = 256 << 20
+"""Of one answer, decompressed: a page of records exceeds its budget by one batch at most."""
+
+MAX_PARTITIONS: Final = 1 << 20
+"""Of one topic. The service has at most 65,536, a Kafka cluster may have more."""
 
 JsonObject = dict[str, Any]
 Params = Mapping[str, str | int]
@@ -153,15 +159,18 @@ class Connection:
             _ANSWER_TIMEOUT_S + request.wait_ms / 1000, connect=_CONNECT_TIMEOUT_S
         )
         try:
-            with self._under_way():
-                response = self._http.request(
+            with (
+                self._under_way(),
+                self._http.stream(
                     request.method,
                     request.path,
                     params=request.params or None,
                     headers=request.headers,
                     content=request.content,
                     timeout=timeout,
-                )
+                ) as streamed,
+            ):
+                response = self._whole(streamed)
         except httpx.TransportError as error:
             raise Unreachable(self.url, _reason(error)) from error
         self._has_answered = True
@@ -170,6 +179,22 @@ class Connection:
         failure = refused(response.status_code, response.content)
         failure.problem.setdefault("retry_after", response.headers.get("retry-after"))
         raise failure
+
+    def _whole(self, streamed: httpx.Response) -> httpx.Response:
+        """Return the response with its body; raise `Failure` if that has no end in sight."""
+        body = bytearray()
+        for piece in streamed.iter_bytes():
+            body += piece
+            if len(body) > MAX_ANSWER_BYTES:
+                raise Failure(
+                    f"{self.url} sends more than {MAX_ANSWER_BYTES >> 20} MiB in one response: "
+                    f"is it tidelog?"
+                )
+        about_body = (b"content-encoding", b"content-length", b"transfer-encoding")
+        headers = [(k, v) for k, v in streamed.headers.raw if k.lower() not in about_body]
+        return httpx.Response(
+            streamed.status_code, headers=headers, content=bytes(body), request=streamed.request
+        )
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
@@ -212,14 +237,36 @@ class Connection:
             self._notice(f"{self.url} responds again")
 
 
+def partitions_of(connection: Connection, topic: str) -> int:
+    """Return the number of partitions of a topic; raise `Failure` if no topic has so many."""
+    found = connection.json(Request("GET", topic_path(topic))).get("partitions")
+    if not isinstance(found, int) or not 0 < found <= MAX_PARTITIONS:
+        raise Failure(f"{connection.url} says that {topic} has {found!r:.40} partitions")
+    return found
+
+
 def decode_object(response: httpx.Response) -> JsonObject:
-    """Return the JSON object an answer carries; raise `Unreachable` if there is none."""
+    """Return the JSON object an answer carries; raise `Unreachable` if there is none.
+
+    So does a look-up of a field that it does not have.
+    """
     try:
-        return msgspec.json.decode(response.content, type=JsonObject)
-    except msgspec.MsgspecError as error:
+        return _Document(response)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unreachable(
             str(response.url), f"the response is not a JSON object: {error}"
         ) from error
+
+
+class _Document(JsonObject):
+    """A JSON object of the service."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(msgspec.json.decode(response.content, type=JsonObject))
+        self._url = str(response.url)
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise Unreachable(self._url, f"the response lacks {name}; is it tidelog?")
 
 
 def _reason(error: httpx.TransportError) -> str:

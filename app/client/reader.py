@@ -39,6 +39,8 @@ def read_to_end(
             end_offset = page.high_watermark
         if page.next_offset >= end_offset:
             return
+        if offset == str(page.next_offset):
+            raise Unreachable(connection.url, f"the pages of {topic} do not go on; is it tidelog?")
         left = None if left is None else left - len(page.lines)
         offset = str(page.next_offset)
 

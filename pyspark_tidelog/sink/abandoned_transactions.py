@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.documents import ProducersPage
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.records.encode import Producer
 from pyspark_tidelog.sink.ledger import Ledger
@@ -46,9 +47,9 @@ def abort_abandoned(endpoint: Endpoint, topic: str, *, after_ms: int = ABANDONED
 def _open_producers(client: ServiceClient, topics: Collection[str]) -> set[Producer]:
     """Return the producers with an open transaction in one of the topics."""
     return {
-        Producer(one["producer_id"], one["producer_epoch"])
+        Producer(one.producer_id, one.producer_epoch)
         for topic in topics
         for log in open_partitions(client, topic)
-        for one in client.pages(f"{log.path}/producers", "producers")
-        if one["current_txn_start_offset"] is not None
+        for one in client.pages(f"{log.path}/producers", ProducersPage)
+        if one.current_txn_start_offset is not None
     }

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.documents import Appended, NewProducer
 from pyspark_tidelog.errors import ServiceError, TidelogError
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.encode import Producer, encode_batch, in_batches
@@ -73,8 +74,8 @@ class WritingAttempt:
             return
         counts = {name: self._partitions_in(name) for name in new}
         if self._producer is None:
-            answer = self._client.send("POST", "/v1/producers", expected=_APPENDED).json()
-            self._producer = Producer(answer["producer_id"], answer["producer_epoch"])
+            answer = self._client.send("POST", "/v1/producers", expected=_APPENDED).to(NewProducer)
+            self._producer = Producer(answer.producer_id, answer.producer_epoch)
         self._ledger.begin(self._producer, new)
         self._partition_counts |= counts
 
@@ -165,4 +166,4 @@ class _OpenLog:
         )
         self._held = None
         if self._first_offset is None:
-            self._first_offset = int(answer.json()["base_offset"])
+            self._first_offset = answer.to(Appended).base_offset

@@ -23,6 +23,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.documents import (
+    GroupOffset,
+    LedgerRecord,
+    Marks,
+    OffsetByTime,
+    RecordsPage,
+)
 from pyspark_tidelog.errors import DataLossError, ServiceError
 from pyspark_tidelog.partitions import TopicPartition, by_partition, by_topic
 from pyspark_tidelog.records.encode import Producer
@@ -99,8 +106,8 @@ class Ledger:
         if found is not None:
             return found
         self._create_topic()
-        begin = self._client.get(f"{self._log_path}/offsets").json()[new_begins_at]
-        self._put_cursor(Cursor(int(begin), NOTHING_SETTLED), {"If-None-Match": "*"})
+        begin = getattr(self._marks(), new_begins_at)
+        self._put_cursor(Cursor(begin, NOTHING_SETTLED), {"If-None-Match": "*"})
         found = self._stored_cursor()
         if found is None:
             raise ServiceError(f"the service lost the cursor of {self._write_id} in {self._topic}")
@@ -117,8 +124,11 @@ class Ledger:
     def offset_at(self, time_ms: int) -> int:
         """Return the first offset at or after a time, or the ledger's end if there is none."""
         path = f"{self._log_path}/offsets"
-        found = self._client.get(f"{path}?timestamp={time_ms}").json()["offset"]
-        return int(self._client.get(path).json()["high_watermark"] if found is None else found)
+        found = self._client.get(f"{path}?timestamp={time_ms}").to(OffsetByTime).offset
+        return self._marks().high_watermark if found is None else found
+
+    def _marks(self) -> Marks:
+        return self._client.get(f"{self._log_path}/offsets").to(Marks)
 
     def forget(self) -> None:
         """Delete the cursor of a writer that will not run again."""
@@ -140,23 +150,25 @@ class Ledger:
         found = Entries()
         while True:
             page = self._page(offset, end_offset)
-            for record in page["records"]:
-                if of_all or record["key"] == self._write_id:
+            for record in page.records:
+                if of_all or record.key == self._write_id:
                     self._take(found, record)
-            offset = int(page["next_offset"])
-            if offset >= int(page["high_watermark"]) or offset == end_offset:
+            if page.next_offset >= page.high_watermark or page.next_offset == end_offset:
                 return found
+            if page.next_offset <= offset:
+                raise ServiceError(f"the pages of the ledger {self._topic} do not end")
+            offset = page.next_offset
 
-    def _take(self, found: Entries, record: Mapping[str, Any]) -> None:
-        value = record["value"]
+    def _take(self, found: Entries, record: LedgerRecord) -> None:
+        value = record.value
         if "attempts" in value:
             attempts = [Attempt.from_json(one) for one in value["attempts"]]
-            key = (str(record["key"]), int(value["batch"]))
-            found.decisions.setdefault(key, Decision(int(record["offset"]), key[1], attempts))
+            key = (str(record.key), int(value["batch"]))
+            found.decisions.setdefault(key, Decision(record.offset, key[1], attempts))
         else:
             found.begun.setdefault(Producer(*value["producer"]), set()).update(value["topics"])
 
-    def _page(self, offset: int, end_offset: int | None) -> dict[str, Any]:
+    def _page(self, offset: int, end_offset: int | None) -> RecordsPage:
         until = "" if end_offset is None else f"&end_offset={end_offset}"
         answer = self._client.get(
             f"{self._log_path}/records?offset={offset}{until}&max_bytes={_PAGE_BYTES}",
@@ -168,7 +180,7 @@ class Ledger:
                 f"offset {offset} on: look for its open transactions, and begin with a new "
                 f"checkpoint or writeId"
             )
-        return answer.json()
+        return answer.to(RecordsPage)
 
     def _append(self, value: Mapping[str, Any]) -> None:
         record = {"key": self._write_id, "value": value}
@@ -180,8 +192,8 @@ class Ledger:
         answer = self._client.get(self._cursor_path, expected=frozenset({_NOT_FOUND}))
         if answer.status == _NOT_FOUND:
             return None
-        document = answer.json()
-        return Cursor(int(document["offset"]), int(json.loads(document["metadata"])["batch"]))
+        found = answer.to(GroupOffset)
+        return Cursor(found.offset, int(json.loads(found.metadata)["batch"]))
 
     def _put_cursor(self, cursor: Cursor, conditions: Mapping[str, str]) -> None:
         body = {"offset": cursor.offset, "metadata": json.dumps({"batch": cursor.batch})}

@@ -61,8 +61,8 @@ def open_partitions(client: ServiceClient, topic: str) -> Iterator[TopicPartitio
     """Yield the partitions of a topic in which a transaction is open."""
     for marks in client.topic_offsets(topic) or []:
         # An open transaction keeps the last stable offset below the log's end.
-        if marks["last_stable_offset"] < marks["log_end_offset"]:
-            yield TopicPartition(topic, int(marks["partition"]))
+        if marks.last_stable_offset < marks.log_end_offset:
+            yield TopicPartition(topic, marks.partition)
 
 
 def _commit(client: ServiceClient, producer: Producer, log: TopicPartition, offset: int) -> None:
@@ -99,7 +99,7 @@ def _is_committed(
         for frame in frames:
             if _ends(answer.body, frame, producer):
                 return _marker_type(answer.body, frame) == _COMMIT
-        if not frames:
+        if not frames or frames[-1].next_offset <= offset:
             return False
         offset = frames[-1].next_offset
 

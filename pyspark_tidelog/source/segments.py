@@ -9,17 +9,19 @@ knows which were aborted, and verifies it), a service or proxy that offers no se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.documents import Segment, SegmentFiles, Segments
 from pyspark_tidelog.records.batches import CONTROL_MASK, TRANSACTIONAL_MASK, BatchFrame
 from pyspark_tidelog.records.decode import Decoder
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.service import is_of_another_topic
+from pyspark_tidelog.source.service import LARGEST_BATCH_BYTES, is_of_another_topic
 from pyspark_tidelog.source.tasks import OffsetRange
 
 MIN_ANSWERS: Final = 8
@@ -29,6 +31,7 @@ MIN_ANSWERS: Final = 8
 _REFUSED: Final = frozenset({403, 404, 409, 412, 416, 501})
 _PARTIAL: Final = 206
 _ANSWERED: Final = _REFUSED | {_PARTIAL}
+_CONTENT_RANGE: Final = re.compile("bytes 0-0/([0-9]{1,12})")
 _INDEX_ENTRY: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
@@ -73,7 +76,7 @@ class SegmentReader:
         self._max_bytes = options.fetch_bytes
         self._is_worth_it = False
         self._is_committed = options.isolation == "read_committed"
-        self._closed: Sequence[dict[str, Any]] | None = None
+        self._closed: Sequence[Segment] | None = None
         """The closed segments that are left to read; None before the service is asked."""
         self._open: _OpenSegment | None = None
 
@@ -100,7 +103,7 @@ class SegmentReader:
         if self._closed is None:
             self._closed = self._list()
         for found in self._closed:
-            if found["base_offset"] <= offset < found["next_offset"]:
+            if found.base_offset <= offset < found.next_offset:
                 opened = self._opened(found, offset)
                 if opened is None:
                     self._forget(offset)
@@ -110,40 +113,51 @@ class SegmentReader:
     def _forget(self, offset: int) -> None:
         """Read the rest of the segment that holds the offset ordinarily."""
         self._open = None
-        self._closed = [found for found in self._closed or () if found["base_offset"] > offset]
+        self._closed = [found for found in self._closed or () if found.base_offset > offset]
 
-    def _list(self) -> list[dict[str, Any]]:
+    def _list(self) -> list[Segment]:
         answer = self._client.get(f"{self._wanted.log.path}/segments", expected=_REFUSED)
         if answer.status != 200:
             return []
-        found = answer.json()["segments"]
-        return [each for each in found if not each["is_active"] and each["files"] is not None]
+        found = answer.to(Segments).segments
+        return [each for each in found if not each.is_active and self._files(each) is not None]
 
-    def _opened(self, found: Mapping[str, Any], offset: int) -> _OpenSegment | None:
+    def _files(self, found: Segment) -> SegmentFiles | None:
+        """Return the paths of a segment's files, if they are below the partition's own."""
+        files, below = found.files, f"{self._wanted.log.path}/segments/"
+        is_own = files is not None and all(
+            path.startswith(below) and ".." not in path for path in (files.log, files.index)
+        )
+        return files if is_own else None
+
+    def _opened(self, found: Segment, offset: int) -> _OpenSegment | None:
         """Fix the version of the file, and look up in its index where the range lies."""
-        path, base_offset = found["files"]["log"], found["base_offset"]
+        files = self._files(found)
+        assert files is not None, "only such segments are listed"
+        path, base_offset = files.log, found.base_offset
         first = self._client.get(path, headers={"Range": "bytes=0-0"}, expected=_ANSWERED)
         self._client.read_body(memoryview(bytearray(1)))
         if first.status != _PARTIAL or is_of_another_topic(first, self._wanted.topic_id):
             return None
-        index = self._client.get(found["files"]["index"], expected=_REFUSED)
-        if index.status != 200:
+        size = _CONTENT_RANGE.fullmatch(first.headers.get("content-range", ""))
+        etag = first.headers.get("etag")
+        index = self._client.get(files.index, expected=_REFUSED)
+        if index.status != 200 or size is None or etag is None:
             return None
-        end_offset = min(found["next_offset"], self._wanted.end_offset)
+        end_offset = min(found.next_offset, self._wanted.end_offset)
         # An entry is the last offset of an append, and the position at which the append begins.
-        entries = np.frombuffer(index.body, _INDEX_ENTRY)
+        entries = np.frombuffer(
+            index.body, _INDEX_ENTRY, count=len(index.body) // _INDEX_ENTRY.itemsize
+        )
         positions = [0, *entries["position"].tolist()]
         before = int(np.searchsorted(entries["offset"], offset - base_offset, side="right"))
         after = int(np.searchsorted(entries["offset"], end_offset - base_offset)) + 2
-        size_bytes = int(first.headers["content-range"].rpartition("/")[2])
-        return _OpenSegment(
-            path,
-            first.headers["etag"],
-            offset,
-            positions[before],
-            positions[after] if after < len(positions) else size_bytes,
-            end_offset,
-        )
+        size_bytes = int(size[1])
+        position = positions[before]
+        end_position = positions[after] if after < len(positions) else size_bytes
+        if not 0 <= position < end_position <= size_bytes:  # another version of the index
+            return None
+        return _OpenSegment(path, etag, offset, position, end_position, end_offset)
 
     def _next_piece(self, segment: _OpenSegment, offset: int) -> Piece | None:
         """Return the next batches, and remember where they end."""
@@ -190,6 +204,9 @@ class SegmentReader:
                 segment.position += used_bytes
                 segment.rest = data[used_bytes:]
                 return data, frames
+            if len(data) > LARGEST_BATCH_BYTES + self._max_bytes:
+                self._open = None
+                return None
             if not segment.unread_bytes:
                 if is_broken:
                     self._open = None  # after an ordinary answer the segment is opened again

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from pyspark_tidelog.client import Answer, ServiceClient
+from pyspark_tidelog.documents import (
+    LogStart,
+    OffsetsByTime,
+    PartitionOffset,
+    PartitionSizes,
+    TopicsPage,
+)
 from pyspark_tidelog.errors import DataLossError, ServiceError
 from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
 from pyspark_tidelog.source.positions import OffsetSpec, Position
@@ -16,7 +24,11 @@ from pyspark_tidelog.source.topics import Topics
 
 _BELOW_LOG_START: Final = 410
 _BEYOND_LOG_END: Final = 416
+_OFFSET: Final = re.compile("[0-9]{1,19}")
 _LOST: Final = frozenset({404, 409, _BELOW_LOG_START, _BEYOND_LOG_END})
+
+LARGEST_BATCH_BYTES: Final = 128 << 20
+"""An answer exceeds the size that was asked for by one batch at most, and no batch is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +69,14 @@ def snapshot_of(
             )
         for partition in found or []:
             # A log_id is `<topic id>.<leader epoch>`.
-            topic_ids[topic] = str(partition["log_id"]).rpartition(".")[0]
-            log = TopicPartition(topic, int(partition["partition"]))
+            topic_ids[topic] = partition.log_id.rpartition(".")[0]
+            log = TopicPartition(topic, partition.partition)
             if topics.has(log):
                 is_committed = isolation == "read_committed"
                 marks[log] = PartitionMarks(
-                    int(partition["log_start_offset"]),
-                    int(partition["high_watermark"]),
-                    int(partition["last_stable_offset"]) if is_committed else None,
+                    partition.log_start_offset,
+                    partition.high_watermark,
+                    partition.last_stable_offset if is_committed else None,
                 )
     missing = sorted(set(topics.assigned or ()) - marks.keys())
     if missing and not allow_missing:
@@ -84,8 +96,8 @@ def resolve(
     found: dict[TopicPartition, int | None] = {}
     for (topic, time_ms), logs in moments.items():
         answers = {
-            TopicPartition(topic, int(partition["partition"])): partition["offset"]
-            for partition in client.topic_offsets(topic, f"?timestamp={time_ms}") or []
+            TopicPartition(topic, partition.partition): partition.offset
+            for partition in _offsets_by_time(client, topic, time_ms)
         }
         found |= {log: answers.get(log) for log in logs}
     return position.resolve(snapshot, found)
@@ -94,9 +106,9 @@ def resolve(
 def size_bytes_of(client: ServiceClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
     """Ask how many bytes each partition of the topics takes on disk."""
     return {
-        TopicPartition(topic, int(partition["partition"])): int(partition["size_bytes"])
+        TopicPartition(topic, one.partition): one.size_bytes
         for topic in topics
-        for partition in client.get(f"/v1/topics/{quote(topic)}/partitions").json()["partitions"]
+        for one in client.get(f"/v1/topics/{quote(topic)}/partitions").to(PartitionSizes).partitions
     }
 
 
@@ -110,11 +122,13 @@ def read_batches(
     )
     if isolation != "read_uncommitted":  # the service's default
         path += f"&isolation={isolation}"
-    answer = client.get(path, expected=_LOST, may_break=True)
+    answer = client.get(
+        path, expected=_LOST, may_break=True, max_bytes=max_bytes + LARGEST_BATCH_BYTES
+    )
     if answer.status == 200 and not is_of_another_topic(answer, wanted.topic_id):
         return Batches(answer.body, _next_offset(answer) if answer.is_whole else None)
     if answer.status == _BELOW_LOG_START:
-        return Gone(int(answer.json()["log_start_offset"]))
+        return Gone(answer.to(LogStart).log_start_offset)
     if answer.status == _BEYOND_LOG_END:
         raise DataLossError(
             f"{log.described} ends before offset {offset}, which it had already reached: "
@@ -134,13 +148,19 @@ def _names_of(client: ServiceClient, topics: Topics) -> Iterator[str]:
     if topics.pattern is None:
         yield from topics.names
         return
-    for found in client.pages("/v1/topics", "topics"):
-        if topics.matches(found["topic"]):
-            yield found["topic"]
+    for found in client.pages("/v1/topics", TopicsPage):
+        if topics.matches(found.topic):
+            yield found.topic
+
+
+def _offsets_by_time(client: ServiceClient, topic: str, time_ms: int) -> list[PartitionOffset]:
+    path = f"/v1/topics/{quote(topic)}/offsets?timestamp={time_ms}"
+    answer = client.get(path, expected=frozenset({404}))
+    return [] if answer.status == 404 else answer.to(OffsetsByTime).partitions
 
 
 def _next_offset(answer: Answer) -> int:
     text = answer.headers.get("log-next-offset", "")
-    if not text.isdecimal():
+    if not _OFFSET.fullmatch(text):
         raise ServiceError("the service answered batches without Log-Next-Offset: is it tidelog?")
     return int(text)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_tidelog.client import ServiceClient
+from pyspark_tidelog.documents import Splits
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import Options
 
@@ -111,9 +112,9 @@ def _planned(
     if answer.status != 200:
         return []
     tasks = [
-        OffsetRange(topic, number, part["start_offset"], part["end_offset"], known.topic_id)
-        for part in answer.json()["splits"]
-        if (known := by_partition.get(number := part["partition"])) is not None
+        OffsetRange(topic, part.partition, part.start_offset, part.end_offset, known.topic_id)
+        for part in answer.to(Splits).splits
+        if (known := by_partition.get(part.partition)) is not None
     ]
     return tasks if all(_is_covered(one, tasks) for one in ranges) else []
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pyspark_tidelog.documents import TOPIC_NAME
 from pyspark_tidelog.errors import OptionError
 
 KINDS: Final = ("parquet", "delta", "iceberg", "json")
@@ -30,7 +32,12 @@ class Target:
         return Path(self.place)
 
     def child(self, name: str) -> Target:
-        """Return the target of the same kind that is named `name` below this one."""
+        """Return the target of the same kind that is named `name` below this one.
+
+        Raises OptionError for a name that would lead elsewhere.
+        """
+        if not re.fullmatch(TOPIC_NAME, name):
+            raise OptionError(f"a table cannot be named {name!r}")
         if self.kind == "iceberg":
             if "." in name:
                 raise OptionError(f"an Iceberg table cannot be named {name}, because of the dot")

@@ -1,10 +1,16 @@
 """`tidelog topics` and `tidelog create` against a real service."""
 
+import gzip
+
 import httpx
 import msgspec
+import pytest
 
+from app.client import connection as connections
 from app.client.commands.topics import all_topics
-from app.client.connection import Connection
+from app.client.connection import Connection, Request, partitions_of
+from app.client.failures import Failure
+from app.client.reader import read_to_end
 from tests.cli.conftest import Run, objects
 
 
@@ -106,3 +112,50 @@ def test_every_page_of_the_list_is_read() -> None:
 
     with Connection("http://127.0.0.1", transport=httpx.MockTransport(answer)) as connection:
         assert [topic["topic"] for topic in all_topics(connection)] == ["a", "b", "c"]
+
+
+def hostile(*answers: httpx.Response) -> Connection:
+    """Return a connection to a service that gives these answers, the last one for ever."""
+    left = list(answers)
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return Connection("http://127.0.0.1", transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize("document", ['{"topics": [], "next_page_token": "x"}', "{}", "[]", "["])
+def test_a_list_that_is_none_or_never_ends_is_refused(document: str) -> None:
+    """By a sentence, whatever an impersonated service answers."""
+    with hostile(httpx.Response(200, text=document)) as connection, pytest.raises(Failure):
+        list(all_topics(connection))
+
+
+@pytest.mark.parametrize("count", ["50000000", "0", "-1", "1.5", '"9"', "null"])
+def test_a_number_of_partitions_that_no_topic_has_is_refused(count: str) -> None:
+    """It would be the length of a list."""
+    answer = httpx.Response(200, text=f'{{"partitions": {count}}}')
+    with hostile(answer) as connection, pytest.raises(Failure, match="says that t has"):
+        partitions_of(connection, "t")
+
+
+def test_a_response_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one may become large when it is decompressed."""
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 3 << 20)
+    small = gzip.compress(bytes((3 << 20) + 1))
+    answer = httpx.Response(200, content=small, headers={"Content-Encoding": "gzip"})
+    with (
+        hostile(answer) as connection,
+        pytest.raises(Failure, match="more than 3 MiB in one response"),
+    ):
+        connection.send(Request("GET", "/v1/topics"))
+
+
+def test_pages_of_records_that_do_not_go_on_are_refused() -> None:
+    """The same offset again and again, below the end."""
+    marks = {"Log-Next-Offset": "5", "Log-High-Watermark": "9"}
+    with (
+        hostile(httpx.Response(200, headers=marks)) as connection,
+        pytest.raises(Failure, match="do not go on"),
+    ):
+        list(read_to_end(connection, "t", 0, "0", max_records=None))

@@ -130,6 +130,7 @@ class LogService:
                 "partition": number,
                 "log_start_offset": log.start_offset,
                 "high_watermark": log.end_offset,
+                "log_end_offset": log.end_offset,
                 "last_stable_offset": (
                     log.end_offset if log.stable_offset is None else log.stable_offset
                 ),

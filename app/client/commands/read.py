@@ -13,7 +13,7 @@ import typer
 
 from app.client.access import with_access
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
-from app.client.connection import DEFAULT_SERVER, Connection, Request, topic_path
+from app.client.connection import DEFAULT_SERVER, Connection, partitions_of
 from app.client.failures import Failure
 from app.client.reader import Page, follow, read_to_end
 from app.client.terminal import Terminal, printable
@@ -117,7 +117,7 @@ def _follow(
 def _partitions(connection: Connection, topic: str, partition: int | None) -> list[int]:
     if partition is not None:
         return [partition]
-    return list(range(connection.json(Request("GET", topic_path(topic)))["partitions"]))
+    return list(range(partitions_of(connection, topic)))
 
 
 class _Shown(msgspec.Struct):

@@ -17,6 +17,7 @@ from app.client.commands.session import (
     session,
 )
 from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
+from app.client.failures import Failure
 from app.client.terminal import Terminal
 
 _CREATED = 201
@@ -91,9 +92,12 @@ def all_topics(connection: Connection) -> Iterator[JsonObject]:
     while True:
         page = connection.json(Request("GET", "/v1/topics", params))
         yield from page["topics"]
-        if not page.get("next_page_token"):
+        token = page.get("next_page_token")
+        if not token:
             return
-        params = {"page_token": page["next_page_token"]}
+        if token == params.get("page_token"):
+            raise Failure(f"the pages of topics of {connection.url} do not end")
+        params = {"page_token": token}
 
 
 def _overrides(topic: JsonObject) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from pyspark_tidelog.client import LONGEST_PAUSE_S, ServiceClient, pause_s
+from pyspark_tidelog.documents import Appended, TopicsPage
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import ServiceError
 from tests.support.log_service import LogService, Reply
@@ -30,7 +32,7 @@ def test_an_answer_has_status_headers_and_body(service: LogService) -> None:
     service.fault = lambda _path: Reply(200, b'{"a": 1}', {"Log-Next-Offset": "7"})
     with client_of(service.url) as client:
         answer = client.get("/x")
-    assert (answer.status, answer.is_whole, answer.json()) == (200, True, {"a": 1})
+    assert (answer.status, answer.is_whole, bytes(answer.body)) == (200, True, b'{"a": 1}')
     assert answer.headers["log-next-offset"] == "7"
 
 
@@ -94,8 +96,11 @@ def test_an_error_page_that_is_no_json_is_told_by_its_status(service: LogService
 def test_json_that_is_none_is_refused(service: LogService) -> None:
     """Another program at that address is found out."""
     service.fault = lambda _path: Reply(200, b"hello")
-    with client_of(service.url) as client, pytest.raises(ServiceError, match="instead of JSON"):
-        client.get("/x").json()
+    with (
+        client_of(service.url) as client,
+        pytest.raises(ServiceError, match="instead of JSON of Appended"),
+    ):
+        client.get("/x").to(Appended)
 
 
 def test_nobody_there_is_told_after_the_last_attempt() -> None:
@@ -182,14 +187,49 @@ def test_a_connection_closed_while_idle_costs_no_attempt(service: LogService) ->
     assert pauses == []
 
 
-def test_an_answer_too_large_to_decode_is_refused(service: LogService) -> None:
-    """Positions in an answer are 32-bit numbers; what would overflow them is not even read."""
-    service.fault = lambda _path: Reply(200, headers={"Content-Length": str(1 << 31)})
-    with (
-        client_of(service.url) as client,
-        pytest.raises(ServiceError, match="sends 2147483648 bytes in one answer"),
-    ):
-        client.get("/x")
+@pytest.mark.parametrize(
+    ("head", "sentence"),
+    [
+        (b"Content-Length: 2147483648", "sends 2147483648 bytes in one answer, of which at most 9"),
+        (b"Content-Length: 10", "sends 10 bytes in one answer, of which at most 9 were asked for"),
+        (b"Transfer-Encoding: chunked", "sends more than 9 bytes in one answer"),
+        (b"Connection: close", "sends more than 9 bytes in one answer"),
+    ],
+)
+def test_an_answer_larger_than_was_asked_for_is_refused(head: bytes, sentence: str) -> None:
+    """It is not read, whether its size is announced or it never ends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
+                while True:
+                    connection.sendall(b"5\r\n12345\r\n" * 1000)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with client_of(url) as client, pytest.raises(ServiceError, match=sentence):
+            client.get("/x", max_bytes=9)
+        thread.join()
+
+
+def test_pages_that_do_not_end_are_not_followed(service: LogService) -> None:
+    """A page that names itself as the next one."""
+    service.fault = lambda _path: Reply.of_json(200, topics=[{"topic": "t"}], next_page_token="x")
+    with client_of(service.url) as client, pytest.raises(ServiceError, match="do not end"):
+        [*client.pages("/v1/topics", TopicsPage)]
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("name", ["../../outside", "..", "a/b", "", "a\n", "x" * 250, "ü"])
+def test_a_name_that_no_topic_can_have_is_refused(service: LogService, name: str) -> None:
+    """It would reach a path, of a folder or of a URL."""
+    service.fault = lambda _path: Reply.of_json(200, topics=[{"topic": name}], next_page_token=None)
+    with client_of(service.url) as client, pytest.raises(ServiceError, match="is it tidelog"):
+        [*client.pages("/v1/topics", TopicsPage)]
 
 
 def test_pauses_double_up_to_a_ceiling_and_are_never_alike() -> None:
