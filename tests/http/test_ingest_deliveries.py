@@ -217,20 +217,3 @@ async def test_an_export_is_stored_once(
             assert (await client.post(url, content=other, headers=headers)).status_code == 422
         long = {"content-type": kind, "idempotency-key": "k" * 300}
         assert (await client.post(url, content=body, headers=long)).status_code == 400
-
-
-async def test_only_exact_names_say_which_event_it_is(service: Service) -> None:
-    """`ID` beside `id` is another attribute, and not the event's."""
-    await service.topics.create("events", 1, {})
-    async with client_of(slow(service)) as client:
-        for extra in ('"ID":"evil","Source":"/bank"', '"ID":"other"'):
-            body = json.dumps(EVENT)[:-1] + f",{extra}}}"
-            answer = await client.post(INGEST, content=body, headers=STRUCTURED)
-        assert answer.status_code == 422
-        page = await client.get("/v1/topics/events/partitions/0/records")
-        [record] = page.json()["records"]
-        headers = {one["key"]: one["value"] for one in record["headers"]}
-        assert (headers["ce_id"], headers["ce_source"]) == ("7", "/a")
-        only = json.dumps({name.upper(): value for name, value in EVENT.items()})
-        answer = await client.post(INGEST, content=only, headers=STRUCTURED)
-        assert answer.status_code == 422

@@ -105,10 +105,10 @@ def records_of(
     """Return the records of a body, ready for a batch.
 
     Raises MalformedRequest for invalid JSON, InvalidRecord if there is no record, or one that
-    is not acceptable, TooLarge if there are too many.
+    is not acceptable, TooLarge if there are too many. Only a batch of events may be empty.
     """
     values = plan.cut(body, max_records)
-    if not values:
+    if not values and not plan.is_event:
         raise InvalidRecord("the body contains no record")
     count = len(values)
     if plan.is_event:

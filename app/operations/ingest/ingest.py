@@ -39,7 +39,7 @@ from app.security.principal import Principal
 from app.store.port import Partition, Run
 from engine.errors import EngineError
 from engine.guard import WouldBlock
-from engine.log.results import Appended
+from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget, always_wanted
 from engine.records.builder import NewRecord
 from engine.types import Buffer
@@ -151,7 +151,15 @@ class _Written(NamedTuple):
 
 
 class AlreadyAppended(Exception):
-    """An earlier request had this delivery; where its records are is known."""
+    """An earlier request had this delivery, or there is nothing to append: the result is known."""
+
+
+def _nothing_appended(partition: Partition) -> Appended:
+    """Return the result for a batch of events that is empty, which CloudEvents allows."""
+    marks = partition.watermarks
+    end = marks.high_watermark
+    tag = LogTag(partition.leader_epoch, marks.log_end_offset, 0)
+    return Appended(end, end - 1, 0, -1, False, marks, tag)
 
 
 class IngestAppend(RecordsAppend):
@@ -258,9 +266,15 @@ class IngestAppend(RecordsAppend):
             self._sticky = service.sticky_partition(topic, partitions)
 
     def _choose(self) -> None:
-        """Take the partition of all records; WouldBlock if they have several."""
+        """Take the partition of all records; WouldBlock if they have several.
+
+        Raises AlreadyAppended if there is nothing to append.
+        """
         if len(self._parts) > 1:
             raise WouldBlock
+        if not self._parts:
+            self.appended = _nothing_appended(self.partition)
+            raise AlreadyAppended
         ((number, records),) = self._parts.items()
         self.partition = self._service.partition(self.partition.topic, number)
         if self.claim is not None:
@@ -304,6 +318,8 @@ class IngestAppend(RecordsAppend):
             max_records=service.settings.max_records_per_request,
             requires_keys=config.is_compacted,
         )
+        if not records:
+            return {}
         if not self.plan.has_own_keys or self._partitions == 1:
             return {self._sticky: records}
         parts: dict[int, list[NewRecord]] = defaultdict(list)
