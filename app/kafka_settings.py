@@ -48,9 +48,11 @@ class KafkaSettings(BaseSettings):
     kafka_replication_factor: Annotated[int, Field(ge=-1, le=32_767)] = -1
     """Replicas of a topic that is created here; -1: the cluster's default.replication.factor."""
 
-    kafka_documents_topic: str = "__tidelog_documents"
+    kafka_documents_topic: Annotated[str, Field(pattern=r"^__tidelog[a-zA-Z0-9._-]{1,200}$")] = (
+        "__tidelog_documents"
+    )
     """Compacted topic with the ingest profiles and tokens; created at the first start. Services
-    with the same topic share them."""
+    with the same topic share them. Clients see no topic whose name begins with __tidelog."""
 
     kafka_start_timeout_ms: Positive = 60_000
     """Longest wait at a start for a broker that answers; then the start fails."""

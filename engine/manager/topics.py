@@ -33,7 +33,20 @@ from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-INTERNAL_PREFIX: Final = "__"
+INTERNAL_TOPICS: Final = frozenset(
+    {
+        "__cluster_metadata",
+        "__consumer_offsets",
+        "__remote_log_metadata",
+        "__share_group_state",
+        "__transaction_state",
+    }
+)
+"""Kafka's own (`Topic.INTERNAL_TOPICS`, the log of its controllers, the index of tiered storage).
+Other names that begin with `__` are topics of other programs, such as Debezium's heartbeats."""
+
+OWN_PREFIX: Final = "__tidelog"
+"""Of topics that this service keeps in a Kafka cluster."""
 
 _SIZES_OF_SEGMENTS: Final = ("segment.bytes", "segment.index.bytes", "index.interval.bytes")
 _LARGEST_ENTRY_BYTES: Final = 12
@@ -114,8 +127,8 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is a broker's internal topic: served, but not listed."""
-        return self.name.startswith(INTERNAL_PREFIX)
+        """Whether it belongs to a broker or to the service itself: clients do not see it."""
+        return is_internal(self.name)
 
     def log_config(self, defaults: Mapping[str, str]) -> LogConfig:
         """Return the configuration of the topic's logs: its overrides over the defaults."""
@@ -142,6 +155,11 @@ def new_topic_id() -> str:
     return topic_id
 
 
+def is_internal(name: str) -> bool:
+    """Whether a topic of this name belongs to a broker or to the service itself."""
+    return name in INTERNAL_TOPICS or name.startswith(OWN_PREFIX)
+
+
 def ensure_valid_name(name: str, *, internal: bool = False) -> None:
     """Raise InvalidTopicName unless the name is legal for a topic, internal or not."""
     if not is_valid_topic_name(name):
@@ -150,9 +168,9 @@ def ensure_valid_name(name: str, *, internal: bool = False) -> None:
             "and '-', but not '.' or '..'",
             topic=name,
         )
-    if name.startswith(INTERNAL_PREFIX) and not internal:
+    if is_internal(name) and not internal:
         raise InvalidTopicName(
-            f"{name!r} begins with {INTERNAL_PREFIX!r}, which is reserved for internal topics",
+            f"{name!r} is reserved: Kafka's internal topics have such names, and those of tidelog",
             topic=name,
         )
 

@@ -195,3 +195,16 @@ async def test_a_listed_topic_has_its_overrides_and_its_etag(api: Api) -> None:
         change = {"config": {"retention.ms": "2000"}}
         assert (await api.client.patch(url, json=change, headers=headers)).status_code == 200
         assert (await api.client.patch(url, json=change, headers=headers)).status_code == 412
+
+
+async def test_topics_of_other_programs_may_begin_with_two_underscores(api: Api) -> None:
+    """Debezium's heartbeats do; only Kafka's own names are reserved."""
+    name = "__debezium-heartbeat.shop"
+    await api.create(name)
+    answer = await api.client.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}]})
+    assert answer.status_code == 201
+    listed = (await api.client.get("/v1/topics")).json()["topics"]
+    assert name in [topic["topic"] for topic in listed]
+    reserved = await api.client.put("/v1/topics/__transaction_state", json={})
+    assert reserved.status_code == 422
+    assert "is reserved" in reserved.json()["detail"]

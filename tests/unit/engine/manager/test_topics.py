@@ -141,14 +141,36 @@ def test_topic_ids_are_kafkas_and_differ() -> None:
     assert all(is_topic_id(one) and not one.startswith("-") for one in ids)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "ä", "__mine"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "ä", "__consumer_offsets"]
+)
 def test_names_that_no_topic_may_have(name: str) -> None:
     """Names with a path in them, too long, empty, or a broker's own are refused."""
     with pytest.raises(InvalidTopicName):
         ensure_valid_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "events-1", "a.b_c-D9", "x" * 249, "_one"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+        "__tidelog_documents",
+        "__tidelog",
+    ],
+)
+def test_names_of_kafkas_own_topics_are_reserved(name: str) -> None:
+    """They are created by the service alone."""
+    with pytest.raises(InvalidTopicName, match="is reserved"):
+        ensure_valid_name(name)
+    ensure_valid_name(name, internal=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "events-1", "a.b_c-D9", "x" * 249, "_one", "__debezium-heartbeat.shop", "__"]
+)
 def test_names_that_a_topic_may_have(name: str) -> None:
     """What Kafka allows is allowed."""
     ensure_valid_name(name)
