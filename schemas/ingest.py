@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,7 +21,18 @@ MAX_SECRETS: Final = 8
 """Each is tried for every request: this bounds the work."""
 
 Split = Literal["none", "array", "lines"]
-Scheme = Literal["standard-webhooks", "github", "stripe", "slack", "hmac"]
+Scheme = Literal[
+    "standard-webhooks",
+    "github",
+    "gitlab",
+    "stripe",
+    "slack",
+    "zoom",
+    "discord",
+    "sendgrid",
+    "hmac",
+    "token-header",
+]
 Algorithm = TypeAliasType(
     "Algorithm",
     Annotated[Literal["sha256", "sha512"], Field(description="Hash function of an HMAC.")],
@@ -33,6 +45,41 @@ SignatureEncoding = TypeAliasType(
             description="How a signature is written.",
             # Go has one namespace for the values of all enumerations, and `Encoding` has `base64`.
             json_schema_extra={"x-enum-varnames": ["SIGNATURE_HEX", "SIGNATURE_BASE64"]},
+        ),
+    ],
+)
+
+Handshake = TypeAliasType(
+    "Handshake",
+    Annotated[
+        Literal[
+            "hub",
+            "strava",
+            "dropbox",
+            "okta",
+            "x",
+            "graph",
+            "event-grid",
+            "asana",
+            "monday",
+            "firehose",
+        ],
+        Field(
+            description="What a sender asks before it sends, or wants as an answer.",
+            json_schema_extra={
+                "x-enum-varnames": [
+                    "HANDSHAKE_HUB",
+                    "HANDSHAKE_STRAVA",
+                    "HANDSHAKE_DROPBOX",
+                    "HANDSHAKE_OKTA",
+                    "HANDSHAKE_X",
+                    "HANDSHAKE_GRAPH",
+                    "HANDSHAKE_EVENT_GRID",
+                    "HANDSHAKE_ASANA",
+                    "HANDSHAKE_MONDAY",
+                    "HANDSHAKE_FIREHOSE",
+                ]
+            },
         ),
     ],
 )
@@ -65,6 +112,8 @@ NEVER_STORED: Final = frozenset(
         "authorization",
         "cookie",
         "proxy-authorization",
+        "x-amz-firehose-access-key",
+        "x-hook-secret",
         "set-cookie",
         "x-amz-security-token",
         "x-api-key",
@@ -78,6 +127,15 @@ NEVER_STORED: Final = frozenset(
 """Request headers with credentials: none becomes a header, key or delivery id of a record, which a
 reader of the topic would see."""
 
+_OPTIONS_OF: Final = {
+    "hmac": ("header", "algorithm", "encoding", "prefix"),
+    "token-header": ("header",),
+}
+_KEY_FORMS: Final = {
+    "discord": "[0-9a-f]{64}",
+    # The head of a key on P-256 is the same in all of them, up to the fourth bit of a byte.
+    "sendgrid": "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE[A-Za-z0-9+/]{86}==",
+}
 _RESERVED_PREFIX: Final = "tidelog-"
 _HMAC_PREFIX: Final = "whsec_"
 _PUBLIC_KEY_PREFIX: Final = "whpk_"
@@ -93,27 +151,36 @@ class PutIngestSource(Model):
     """JSON Pointer; the value found is used as text. Default: none, there is `header`."""
     header: HeaderName | None = None
     """Request header. Default: none, there is `pointer`."""
+    headers: Annotated[list[HeaderName], Field(min_length=2, max_length=4)] | None = None
+    """For a delivery's id that is made of several request headers, all of which must be there.
+    Default: none."""
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.pointer is None) == (self.header is None):
+    def _one_of_them(self) -> Self:
+        given = [one for one in (self.pointer, self.header, self.headers) if one is not None]
+        if len(given) != 1:
             raise _fault("send either pointer or header, and only one of them")
-        if self.header is not None:
-            _ensure_may_be_stored(self.header)
+        for name in self.names():
+            _ensure_may_be_stored(name)
         return self
+
+    def names(self) -> list[str]:
+        """Return the request headers that are looked at."""
+        return self.headers or ([] if self.header is None else [self.header])
 
 
 class _SignatureFields(Model):
     """What a request and an answer have in common."""
 
     scheme: Scheme
-    """Signature scheme: `standard-webhooks`, `github`, `stripe`, `slack`, or `hmac` for any other
-    HMAC of the body."""
+    """Signature scheme: that of a sender, `hmac` for any other HMAC of the body, or `token-header`
+    for a secret in a header, with nothing signed."""
     tolerance_ms: ToleranceMs = DEFAULT_TOLERANCE_MS
-    """How far a signed timestamp may be from the service's clock. The signatures of `github` and
-    `hmac` have no timestamp. Default 300,000."""
+    """How far a signed timestamp may be from the service's clock. `github`, `gitlab`, `hmac` and
+    `token-header` have no timestamp. Default 300,000."""
     header: HeaderName | None = None
-    """With `hmac`, and required there: the request header that has the signature. Default: none."""
+    """With `hmac` and `token-header`, and required there: the request header that has the signature
+    or the secret. Default: none."""
     algorithm: Algorithm | None = None
     """With `hmac`: the hash function. Default `sha256`."""
     encoding: SignatureEncoding | None = None
@@ -139,15 +206,20 @@ class PutIngestSignature(_SignatureFields):
     def _as_the_scheme_takes_it(self) -> Self:
         of_hmac = ("header", "algorithm", "encoding", "prefix")
         given = [name for name in of_hmac if getattr(self, name) is not None]
-        if self.scheme != "hmac" and given:
-            raise _fault(f"{given[0]} is for the scheme hmac: {self.scheme} brings its own")
-        if self.scheme == "hmac" and self.header is None:
-            raise _fault("the scheme hmac needs header, the request header with the signature")
+        foreign = [name for name in given if name not in _OPTIONS_OF.get(self.scheme, ())]
+        if foreign:
+            raise _fault(f"{foreign[0]} is for the scheme hmac: {self.scheme} brings its own")
+        if self.scheme in _OPTIONS_OF and self.header is None:
+            raise _fault(
+                f"the scheme {self.scheme} needs header, the request header with the signature"
+            )
         for number, secret in enumerate(self.secrets or ()):
             if secret != secret.strip():
                 raise _fault(f"secrets[{number}] begins or ends with white space")
             if self.scheme == "standard-webhooks":
                 standard_webhooks_key(secret, number)
+            if self.scheme in _KEY_FORMS and not re.fullmatch(_KEY_FORMS[self.scheme], secret):
+                raise _fault(f"secrets[{number}] is not a public key of {self.scheme}")
         if len(set(self.secrets or ())) != len(self.secrets or ()):
             raise _fault("secrets has the same secret twice")
         return self
@@ -174,6 +246,9 @@ class PutIngestProfile(Model):
     signature: PutIngestSignature | None = None
     """How requests are verified. Default: not at all; a sender needs an API key or an ingest
     token."""
+    handshake: Handshake | None = None
+    """What the sender asks before it sends, or wants as an answer. Default: nothing, except what
+    the schemes `slack`, `zoom` and `discord` ask."""
 
     @model_validator(mode="after")
     def _headers_may_be_stored(self) -> Self:
@@ -181,6 +256,18 @@ class PutIngestProfile(Model):
             _ensure_may_be_stored(name)
             if name.lower().startswith(_RESERVED_PREFIX):
                 raise _fault(f"headers: names that begin with {_RESERVED_PREFIX} are reserved")
+        signature = self.signature
+        if signature is not None and signature.scheme == "token-header":
+            stored = [
+                *self.headers,
+                *(n for s in (self.key, self.delivery_id) if s for n in s.names()),
+            ]
+            if str(signature.header).lower() in [name.lower() for name in stored]:
+                raise _fault(f"{signature.header} has the sender's secret and is never stored")
+        if self.key is not None and self.key.headers is not None:
+            raise _fault("key: headers is for delivery_id")
+        if self.handshake == "x" and (signature is None or signature.scheme != "hmac"):
+            raise _fault("handshake x needs a signature: the scheme hmac, with the app's secret")
         return self
 
 
@@ -191,13 +278,15 @@ class IngestSource(ResponseModel):
     """JSON Pointer, if it is not a header."""
     header: HeaderName | Absent = None
     """Request header, if it is not a pointer."""
+    headers: list[HeaderName] | Absent = None
+    """Request headers, if an id is made of several."""
 
 
 class IngestSignature(ResponseModel, _SignatureFields):
     """How the requests of a sender are verified; its secrets are never returned."""
 
     header: HeaderName | Absent = None
-    """With `hmac`: the request header that has the signature."""
+    """With `hmac` and `token-header`: the request header that has the signature or the secret."""
     algorithm: Algorithm | Absent = None
     """With `hmac`: the hash function."""
     encoding: SignatureEncoding | Absent = None
@@ -225,6 +314,8 @@ class IngestProfile(ResponseModel):
     """How many deliveries are remembered."""
     signature: IngestSignature | Absent = None
     """How requests are verified."""
+    handshake: Handshake | Absent = None
+    """What the sender asks before it sends, or wants as an answer."""
 
 
 IngestTokenId = Annotated[

@@ -29,6 +29,8 @@ test("any HMAC has its header, hash, encoding and prefix", async () => {
 test("a secret that cannot be one is refused with a sentence", async () => {
   await expect(signedHeaders("standard-webhooks", "whsec_***", standard)).rejects.toThrow("base64");
   await expect(signedHeaders("standard-webhooks", "whpk_AAAA", standard)).rejects.toThrow("public key");
+  await expect(signedHeaders("discord", "0".repeat(64), standard)).rejects.toThrow("public key");
+  await expect(signedHeaders("token-header", "x", standard)).rejects.toThrow("no header");
   await expect(signedHeaders("github", "", standard)).rejects.toThrow("Type the secret");
   await expect(signedHeaders("hmac", "x", standard)).rejects.toThrow("no header");
 });
@@ -55,6 +57,25 @@ test("a profile survives the form, and its secrets stay where they are", () => {
     headers: [],
     signature: { scheme: "hmac", header: "x-sig", algorithm: "sha256", encoding: "hex", secrets: ["one", "two"] },
   });
+});
+
+test("a handshake, an id of two headers and the header of a secret survive the form", () => {
+  const profile = {
+    ...PROFILE,
+    delivery_id: { headers: ["x-a", "x-b"] },
+    handshake: "hub",
+    signature: { scheme: "token-header", header: "x-own", tolerance_ms: 300000, secrets_count: 1 },
+  } as unknown as Schemas["IngestProfile"];
+  const sent = documentOf(draftOf(profile), profile);
+  expect(sent).toEqual({ ...profile, signature: { scheme: "token-header", header: "x-own", tolerance_ms: 300000 } });
+});
+
+test("a secret in a header, and Zoom's signature", async () => {
+  const form: HmacForm = { header: "x-own", algorithm: "sha256", encoding: "hex", prefix: "" };
+  expect(await signedHeaders("token-header", "mine", standard, form)).toEqual({ "x-own": "mine" });
+  expect((await signedHeaders("gitlab", "mine", standard))["x-gitlab-token"]).toBe("mine");
+  const zoom = await signedHeaders("zoom", "8f742231b10e8888abcd99yyyzzz85a5", { ...standard, time: 1 });
+  expect(zoom["x-zm-signature"]).toMatch(/^v0=[0-9a-f]{64}$/);
 });
 
 test("deliveries are known by their headers", () => {

@@ -11,7 +11,10 @@ from typing import Any
 import slack_sdk.signature
 import standardwebhooks
 import stripe
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, derive_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from schemas.ingest import PutIngestSignature
 
@@ -21,6 +24,18 @@ TEXT_SECRET = "It's a Secret to Everybody"
 WHSEC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PRIVATE_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 WHPK = "whpk_" + base64.b64encode(PRIVATE_KEY.public_key().public_bytes_raw()).decode()
+
+
+def ec_public_key(number: int) -> str:
+    """Return the public key of a private key that is a number."""
+    key = derive_private_key(number, SECP256R1()).public_key()
+    return base64.b64encode(
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).decode()
+
+
+EC_KEY = derive_private_key(7, SECP256R1())
+EC_PUBLIC_KEY = ec_public_key(7)
 
 
 @dataclass(frozen=True)
@@ -88,6 +103,25 @@ def _hmac(secret: str, body: bytes, now_ms: int) -> Head:
     return {b"x-shop-hmac": b"v2 " + base64.b64encode(mac)}
 
 
+def _zoom(secret: str, body: bytes, now_ms: int) -> Head:
+    seconds = b"%d" % (now_ms // 1000)
+    mac = hmac.new(secret.encode(), b"v0:%b:%b" % (seconds, body), hashlib.sha256).hexdigest()
+    return {b"x-zm-request-timestamp": seconds, b"x-zm-signature": b"v0=" + mac.encode()}
+
+
+def _discord(_secret: str, body: bytes, now_ms: int) -> Head:
+    seconds = b"%d" % (now_ms // 1000)
+    signature = PRIVATE_KEY.sign(seconds + body).hex().encode()
+    return {b"x-signature-timestamp": seconds, b"x-signature-ed25519": signature}
+
+
+def _sendgrid(_secret: str, body: bytes, now_ms: int) -> Head:
+    seconds = b"%d" % (now_ms // 1000)
+    signature = base64.b64encode(EC_KEY.sign(seconds + body, ECDSA(SHA256())))
+    name = b"x-twilio-email-event-webhook-"
+    return {name + b"timestamp": seconds, name + b"signature": signature}
+
+
 SENDERS = [
     Sender("github", {"scheme": "github"}, TEXT_SECRET, _github),
     Sender("stripe", {"scheme": "stripe"}, "whsec_a5jXN8AQM9LWM0D4lo", _stripe),
@@ -106,4 +140,12 @@ SENDERS = [
         TEXT_SECRET,
         _hmac,
     ),
+    Sender("zoom", {"scheme": "zoom"}, "8f742231b10e8888abcd99yyyzzz85a5", _zoom),
+    Sender(
+        "discord",
+        {"scheme": "discord"},
+        PRIVATE_KEY.public_key().public_bytes_raw().hex(),
+        _discord,
+    ),
+    Sender("sendgrid", {"scheme": "sendgrid"}, EC_PUBLIC_KEY, _sendgrid),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 
 from app.api.routes.shared import (
     IDEMPOTENCY_KEY,
@@ -17,8 +17,7 @@ from app.api.routes.shared import (
     ref,
 )
 from app.codecs.calls import IngestCall
-from app.codecs.receipts import to_json
-from app.http.answers import AnswerResponse, json_answer
+from app.http.answers import AnswerResponse
 from app.operations.ingest import ingest as operations
 from app.operations.ingest import otlp
 from schemas.produce import (
@@ -85,7 +84,8 @@ INGEST_RESPONSES: Final = {
         IngestReceipt,
         "The records are on disk. The exception is a sender's handshake, of which nothing is "
         "stored: with the scheme `slack` a signed `url_verification` is answered with the JSON "
-        'object `{"challenge": "…"}` that Slack asks for, and with it alone',
+        'object `{"challenge": "…"}` that Slack asks for, and with it alone. The profile\'s '
+        "`handshake` has others; with `firehose` every answer is what Amazon Data Firehose expects",
     ),
     **problems(404, 408, 409, 413, 415, 422, 504, 507),
 }
@@ -104,15 +104,18 @@ PROBE_RESPONSES: Final = {
     openapi_extra=INGEST_BODY,
 )
 async def ingest(
-    exchange: ExchangeDep, topic: TopicPath, parameters: Annotated[IngestParameters, Query()]
+    exchange: ExchangeDep,
+    request: Request,
+    topic: TopicPath,
+    parameters: Annotated[IngestParameters, Query()],
 ) -> AnswerResponse:
     """Append a body as it is: one record, or one per element, line or event.
 
     `Content-Type`, `split` and the topic's ingest profile determine how it is divided. With another
     media type, or none, the body is one record.
     """
-    call = IngestCall(parameters.split)
-    return AnswerResponse(await operations.ingest(exchange, topic, call))
+    call, query = IngestCall(parameters.split), request.scope["query_string"]
+    return AnswerResponse(await operations.ingest(exchange, topic, call, query))
 
 
 @router.get(
@@ -120,9 +123,12 @@ async def ingest(
     operation_id="checkIngest",
     responses=PROBE_RESPONSES,
 )
-async def check_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
-    """Respond to the health check of a sender, which is a GET or a HEAD."""
-    return AnswerResponse(json_answer(to_json({"topic": exchange.service.topic(topic).name})))
+async def check_ingest(exchange: ExchangeDep, request: Request, topic: TopicPath) -> AnswerResponse:
+    """Respond to the health check of a sender, which is a GET or a HEAD.
+
+    With a `handshake` in the topic's profile, the answer is what that sender asks for.
+    """
+    return AnswerResponse(operations.probe(exchange, topic, request.scope["query_string"]))
 
 
 _OTLP_BYTES: Final = {"type": "string", "format": "binary"}

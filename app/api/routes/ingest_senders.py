@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from app.api.routes.ingest import INGEST_BODY, INGEST_HEADERS, INGEST_RESPONSES, PROBE_RESPONSES
 from app.api.routes.shared import IDENTIFIED, ExchangeDep, TopicPath, problems
 from app.codecs.calls import IngestCall
-from app.codecs.receipts import to_json
-from app.http.answers import AnswerResponse, json_answer
+from app.http.answers import AnswerResponse
 from app.operations.ingest import handshakes
 from app.operations.ingest import ingest as operations
 from schemas.produce import IngestParameters
@@ -40,23 +39,25 @@ async def _asked(
 )
 async def ingest_with_token(
     exchange: ExchangeDep,
+    request: Request,
     topic: TopicPath,
     token: TokenPath,  # noqa: ARG001  # judged before the request is let in
     parameters: Annotated[IngestParameters, Query()],
 ) -> AnswerResponse:
     """Append a body as `ingest` does, for a sender that can only be given a URL."""
-    call = IngestCall(parameters.split)
-    return AnswerResponse(await operations.ingest(exchange, topic, call))
+    call, query = IngestCall(parameters.split), request.scope["query_string"]
+    return AnswerResponse(await operations.ingest(exchange, topic, call, query))
 
 
 @router.get(URL, operation_id="checkIngestWithToken", responses=PROBE_RESPONSES)
 async def check_ingest_with_token(
     exchange: ExchangeDep,
+    request: Request,
     topic: TopicPath,
     token: TokenPath,  # noqa: ARG001  # as above
 ) -> AnswerResponse:
     """Answer the health check of a sender: 401 if its token is not valid."""
-    return AnswerResponse(json_answer(to_json({"topic": exchange.service.topic(topic).name})))
+    return AnswerResponse(operations.probe(exchange, topic, request.scope["query_string"]))
 
 
 @router.options(

@@ -43,7 +43,9 @@ HeaderOption: TypeAlias = Annotated[
 ]
 DeliveryIdOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="PLACE", help="A delivery's id: a JSON Pointer or a header."),
+    typer.Option(
+        metavar="PLACE", help="A delivery's id: a JSON Pointer, a header, or several: A,B."
+    ),
 ]
 WindowOption: TypeAlias = Annotated[
     int | None, typer.Option(help="How long a delivery is remembered.")
@@ -53,7 +55,11 @@ WindowDeliveriesOption: TypeAlias = Annotated[
 ]
 SchemeOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="SCHEME", help="standard-webhooks, github, stripe, slack or hmac."),
+    typer.Option(metavar="SCHEME", help="Scheme: that of a sender, hmac, or token-header."),
+]
+HandshakeOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What the sender asks before it sends, such as hub."),
 ]
 SecretFileOption: TypeAlias = Annotated[
     list[Path] | None,
@@ -67,7 +73,10 @@ ToleranceOption: TypeAlias = Annotated[
     int | None, typer.Option(help="How far a signed time may be from the service's clock.")
 ]
 HmacHeaderOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="hmac: the header with the signature.")
+    str | None,
+    typer.Option(
+        metavar="NAME", help="hmac, token-header: the header with the signature or secret."
+    ),
 ]
 HmacAlgorithmOption: TypeAlias = Annotated[str | None, typer.Option(help="hmac: sha256 or sha512.")]
 HmacEncodingOption: TypeAlias = Annotated[str | None, typer.Option(help="hmac: hex or base64.")]
@@ -114,6 +123,7 @@ def set_profile(
     delivery_id: DeliveryIdOption = None,
     window_ms: WindowOption = None,
     window_deliveries: WindowDeliveriesOption = None,
+    handshake: HandshakeOption = None,
     signature: SchemeOption = None,
     secret_file: SecretFileOption = None,
     secret_env: SecretEnvOption = None,
@@ -140,6 +150,7 @@ def set_profile(
             "key": _place(key),
             "headers": header or None,
             "delivery_id": _place(delivery_id),
+            "handshake": handshake,
             "window_ms": window_ms,
             "window_deliveries": window_deliveries,
         }
@@ -283,7 +294,10 @@ def _bytes_in(path: Path) -> bytes:
 def _place(text: str | None) -> JsonObject | None:
     if text is None:
         return None
-    return {"pointer" if text.startswith("/") else "header": text}
+    if text.startswith("/"):
+        return {"pointer": text}
+    names = [name.strip() for name in text.split(",")]
+    return {"header": text} if len(names) == 1 else {"headers": names}
 
 
 def _print(terminal: Terminal, profile: JsonObject) -> None:

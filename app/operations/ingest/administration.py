@@ -8,6 +8,7 @@ from app.codecs.receipts import to_json
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
 from app.http.problems import IngestProfileNotFound, InvalidBody
 from app.operations.exchange import Exchange
+from app.operations.ingest.profile import IngestProfile
 from app.operations.ingest.profiles import Stored
 from schemas.ingest import PutIngestProfile
 
@@ -31,6 +32,7 @@ async def put_profile(exchange: Exchange, topic: str, wanted: PutIngestProfile) 
         ensure_conditions(exchange.head, etag, topic=topic)
         _ensure_usable(wanted)
         complete = _with_secrets(wanted, before)
+        _ensure_keys(complete)
         stored = await service.profiles.put(topic, topic_id, complete)
     return _profile_answer(stored, status=201 if before is None else 200)
 
@@ -94,6 +96,14 @@ def _ensure_usable(wanted: PutIngestProfile) -> None:
     for source in (wanted.key, wanted.delivery_id):
         if source is not None and source.pointer is not None:
             pointer_of(source.pointer)
+
+
+def _ensure_keys(document: PutIngestProfile) -> None:
+    """Raise InvalidBody for a public key that has the form of one and is none."""
+    try:
+        IngestProfile.of(document)
+    except ValueError as error:
+        raise _invalid("secrets", "a public key is not one of the scheme's curve") from error
 
 
 def _with_secrets(wanted: PutIngestProfile, before: Stored | None) -> PutIngestProfile:

@@ -84,7 +84,7 @@ def plan_of(head: Mapping[bytes, bytes], split: Split | None, profile: IngestPro
     key = pointer = None
     if profile.key is not None:
         source = profile.key
-        key = head.get(source.header) if source.header is not None else None
+        key = head.get(source.headers[0]) if source.headers else None
         pointer = pointer_of(source.pointer) if source.pointer is not None else None
     if media_type == cloudevents.BATCH:
         headers[0] = ("content-type", cloudevents.EVENT)

@@ -18,7 +18,7 @@ from app.operations.request_content import sent_type
 
 MAX_ID_BYTES: Final = 1_024
 
-HEADERS: Final = (b"webhook-id", b"svix-id", b"x-github-delivery")
+HEADERS: Final = ((b"webhook-id",), (b"svix-id",), (b"x-github-delivery",))
 """Where the senders of Standard Webhooks, Svix and GitHub put it, whatever the profile says."""
 
 _NO_ID: Final = frozenset({b"null", b'""'})
@@ -75,11 +75,14 @@ def delivery_ids_of(head: Mapping[bytes, bytes], profile: IngestProfile) -> Deli
         pointer = pointer_of(named.pointer)
     elif sent_type(head) == cloudevents.EVENT:
         pointer, source = _EVENT_ID, _EVENT_SOURCE
-    for header in HEADERS if named is None or named.header is None else (named.header, *HEADERS):
-        if found := head.get(header):
+    own = () if named is None or not named.headers else (named.headers,)
+    for headers in (*own, *HEADERS):
+        values = [head.get(header, b"") for header in headers]
+        if all(values):
             if named is None or named.pointer is None:
                 pointer = source = None  # a sender's own header comes before the event's id
-            return DeliveryIds(header, found, pointer, source)
+            lengths = b"".join(b" %d" % len(value) for value in values[1:])  # none looks like two
+            return DeliveryIds(b" ".join(headers) + lengths, b"".join(values), pointer, source)
     if (found := head.get(b"ce-id")) and cloudevents.is_binary(head):
         return DeliveryIds(b"ce-id " + head.get(b"ce-source", b""), found, pointer, source)
     return NONE if pointer is None else DeliveryIds(pointer=pointer, source=source)

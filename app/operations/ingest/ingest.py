@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
 from app.codecs.receipts import to_json
-from app.http.answers import Answer, Body
+from app.http.answers import Answer, Body, json_answer
 from app.http.problems import AppendBrokeOff, CommitTimedOut
 from app.operations.append.append import APPEND_ERRORS, AppendOptions, Receipt, RecordsAppend, build
 from app.operations.append.append_partition import answer_of, complete, run_append
@@ -32,7 +32,13 @@ from app.operations.exchange import Exchange
 from app.operations.ingest.batches import parts_of
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
 from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
-from app.operations.ingest.handshakes import challenge_answer
+from app.operations.ingest.handshakes import (
+    Asked,
+    answer_to_get,
+    answer_to_post,
+    firehose_answer,
+    is_firehose,
+)
 from app.operations.ingest.profile import IngestProfile
 from app.operations.service import Service
 from app.security.principal import Principal
@@ -50,19 +56,30 @@ _HEAD: Final = b"content-type: application/json\r\ncache-control: no-store\r\n"
 _HEAD_REPEATED: Final = _HEAD + b"%b: %b\r\n" % REPLAYED
 
 
-async def ingest(exchange: Exchange, topic: str, call: IngestCall) -> Answer:
-    """Append what a request brings, whatever it is."""
+async def ingest(exchange: Exchange, topic: str, call: IngestCall, query: bytes = b"") -> Answer:
+    """Append what a request brings, whatever it is; `query` is that of its URL."""
     service = exchange.service
     append = IngestMaker(exchange.head, call)(service, service.any_partition(topic))
     append.caller = exchange.caller
     key = key_of(exchange.head)
     body = await verified_body(exchange)
-    challenge = challenge_answer(service.profiles.of(topic), body)
-    if challenge is not None:
-        return challenge
+    profile = service.profiles.of(topic)
+    asked = Asked(exchange.head, query, body)
+    answer = answer_to_post(profile, asked)
+    if answer is not None:
+        return answer
     if key is not None:
         await use_key(append, exchange, key, body, call.split)
-    return await append_once(append, exchange, body)
+    answer = await append_once(append, exchange, body)
+    return firehose_answer(asked, service.clock.now_ms()) if is_firehose(profile) else answer
+
+
+def probe(exchange: Exchange, topic: str, query: bytes) -> Answer:
+    """Answer the health check of a sender, or what it asks before it sends."""
+    service = exchange.service
+    name = service.topic(topic).name
+    answer = answer_to_get(service.profiles.of(topic), Asked(exchange.head, query))
+    return answer or json_answer(to_json({"topic": name}))
 
 
 async def use_key(

@@ -10,6 +10,7 @@ from app.operations.ingest.signatures.signature import Signature
 from schemas.ingest import (
     DEFAULT_WINDOW_DELIVERIES,
     DEFAULT_WINDOW_MS,
+    Handshake,
     PutIngestProfile,
     PutIngestSource,
     Split,
@@ -20,19 +21,19 @@ _IGNORED: Final = frozenset({b"content-length", b"traceparent"})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value is found: one of the two is None."""
+    """Where a value is found: in the body, or in headers."""
 
     pointer: str | None = None
     """A JSON Pointer into the body, or into each part of a split body."""
-    header: bytes | None = None
-    """A request header, in lower case."""
+    headers: tuple[bytes, ...] = ()
+    """Request headers, in lower case: one, or several that make an id together."""
 
     @classmethod
     def of(cls, document: PutIngestSource | None) -> Self | None:
         if document is None:
             return None
-        header = document.header
-        return cls(document.pointer, None if header is None else header.lower().encode())
+        names = document.names()
+        return cls(document.pointer, tuple(name.lower().encode() for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,18 @@ class IngestProfile:
     signature: Signature | None = None
     """What authenticates a sender without other credentials. None: nothing does."""
 
+    handshake: Handshake | None = None
+    """What the sender asks before it sends, or wants as an answer."""
+
     ignored: frozenset[bytes] = _IGNORED
     """Headers, in lower case, whose values change neither a record nor the delivery's id."""
 
     @classmethod
     def of(cls, document: PutIngestProfile) -> Self:
-        """Return the profile that a valid document, with its secrets, describes."""
+        """Return the profile that a valid document, with its secrets, describes.
+
+        Raises ValueError for a public key that is none.
+        """
         signature = None if document.signature is None else signature_of(document.signature)
         names = dict.fromkeys(() if signature is None else signature.headers)
         names |= dict.fromkeys(name.lower().encode() for name in document.headers)
@@ -73,7 +80,8 @@ class IngestProfile:
             window_ms=document.window_ms,
             window_deliveries=document.window_deliveries,
             signature=signature,
-            ignored=ignored.difference(names, *[[one.header] for one in (key, delivery_id) if one]),
+            handshake=document.handshake,
+            ignored=ignored.difference(names, *[one.headers for one in (key, delivery_id) if one]),
         )
 
 
@@ -81,7 +89,8 @@ def _delivery_id_of(signature: Signature | None) -> Source | None:
     """Return where the senders of a scheme put the delivery's id."""
     if signature is None or (signature.delivery_header or signature.delivery_pointer) is None:
         return None
-    return Source(signature.delivery_pointer, signature.delivery_header)
+    header = signature.delivery_header
+    return Source(signature.delivery_pointer, () if header is None else (header,))
 
 
 DEFAULT_PROFILE: Final = IngestProfile()

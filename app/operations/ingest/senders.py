@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from app.http.answers import Body
 from app.http.problems import Unauthenticated
+from app.operations.ingest.handshakes import may_shake_hands
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.tokens import IngestTokens
 from app.security.authority import Security
@@ -103,10 +104,10 @@ class Senders:
 
     def can_verify_now(self, topic: str, body_bytes: int) -> bool:
         """Whether `verify` does not block the event loop, and nothing but an append can follow."""
-        signature = self._profiles.of(topic).signature
-        if signature is None:
-            return True
-        return body_bytes <= self._inline_bytes and signature.scheme != "slack"
+        profile = self._profiles.of(topic)
+        if may_shake_hands(profile):
+            return False
+        return profile.signature is None or body_bytes <= self._inline_bytes
 
     def _known(self, topic: str) -> Principal:
         """Return the principal of all senders that sign what they send to a topic."""

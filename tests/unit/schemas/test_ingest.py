@@ -51,7 +51,7 @@ def test_a_profile_of_the_contract_is_taken(document: dict[str, Any]) -> None:
         ({"headers": ["Tidelog-Delivery-Id"]}, "names that begin with tidelog- are reserved"),
         ({"window_ms": 999}, "greater than or equal to 1000"),
         ({"window_deliveries": 1_000_001}, "less than or equal to 1000000"),
-        (signed("sms"), "'standard-webhooks', 'github', 'stripe', 'slack' or 'hmac'"),
+        (signed("sms"), "'sendgrid', 'hmac' or 'token-header'"),
         (signed(secrets=[]), "at least 1 item"),
         (signed(secrets=[""]), "at least 8 characters"),
         (signed(secrets=[SECRET] * 9), "at most 8 items"),

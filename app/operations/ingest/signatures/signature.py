@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from abc import ABC, abstractmethod
-from binascii import b2a_base64, hexlify
+from binascii import Error, a2b_base64, b2a_base64, hexlify
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
@@ -29,6 +29,10 @@ _ALL_HEADERS: Final[Mapping[bytes, str]] = {
     b"x-slack-signature": "slack",
     b"webhook-signature": "standard-webhooks",
     b"svix-signature": "standard-webhooks",
+    b"x-gitlab-token": "gitlab",
+    b"x-zm-signature": "zoom",
+    b"x-signature-ed25519": "discord",
+    b"x-twilio-email-event-webhook-signature": "sendgrid",
 }
 """The scheme of each header, for a request that was signed with another one."""
 
@@ -149,8 +153,9 @@ class HmacSignature(Signature):
     ) -> None:
         """Without `keys`, the secrets are used as text."""
         super().__init__(document)
+        self.secrets = tuple(secret.encode() for secret in document.secrets or ())
         if keys is None:
-            keys = [secret.encode() for secret in document.secrets or ()]
+            keys = self.secrets
         # The key schedule is computed once; a copy of it costs less than half of a new one.
         self._keyed = tuple(hmac.new(key, digestmod=algorithm) for key in keys)
         self._encode = _ENCODERS[encoding]
@@ -165,6 +170,23 @@ class HmacSignature(Signature):
             for signature in claim.signatures:
                 is_signed |= hmac.compare_digest(expected, signature)
         return is_signed
+
+
+def is_one_of(value: bytes, secrets: Iterable[bytes]) -> bool:
+    """Whether a value is one of the secrets; compares it with all of them."""
+    is_known = False
+    for secret in secrets:
+        is_known |= hmac.compare_digest(secret, value)
+    return is_known
+
+
+def canonical_base64(text: bytes) -> bytes:
+    """Return the bytes that a text encodes; none if it is not the one encoding of them."""
+    try:
+        decoded = a2b_base64(text, strict_mode=True)
+    except Error:
+        return b""
+    return decoded if b2a_base64(decoded, newline=False) == text else b""
 
 
 def _base64(digest: bytes) -> bytes:

@@ -8,11 +8,15 @@ reference.
 
 from __future__ import annotations
 
-from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from app.operations.ingest.signatures.signature import MAX_SIGNATURES, Claim, HmacSignature
+from app.operations.ingest.signatures.signature import (
+    MAX_SIGNATURES,
+    Claim,
+    HmacSignature,
+    canonical_base64,
+)
 from engine.types import Buffer
 from schemas.ingest import PutIngestSignature, standard_webhooks_key
 
@@ -75,19 +79,10 @@ class StandardWebhooks(HmacSignature):
             signatures = [one[4:] for one in versioned if one.startswith(_ED25519_VERSION)]
             signed = b"".join((before_body, body)) if signatures else b""
             for text in signatures:
-                signature = _canonical_base64(text)
+                signature = canonical_base64(text)
                 for key in self._public_keys:
                     is_signed |= _is_of_key(key, signature, signed)
         return is_signed
-
-
-def _canonical_base64(text: bytes) -> bytes:
-    """Return the bytes that a text encodes; none if it is not the one encoding of them."""
-    try:
-        decoded = a2b_base64(text, strict_mode=True)
-    except Error:
-        return b""
-    return decoded if b2a_base64(decoded, newline=False) == text else b""
 
 
 def _public_key(key: bytes) -> Ed25519PublicKey:

@@ -1,14 +1,14 @@
-"""Schemes that sign a timestamp and the body: `stripe` and `slack`."""
+"""Schemes that sign a timestamp and the body: `stripe`, `slack`, and `zoom`, which imitates it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from app.operations.ingest.signatures.signature import MAX_SIGNATURES, Claim, HmacSignature
+from schemas.ingest import Scheme
 
-_SLACK_TIME: Final = "X-Slack-Request-Timestamp"
 _SLACK_VERSION: Final = b"v0="
 _STRIPE_ITEM: Final = re.compile(rb"([a-z0-9]{1,16})=([!-+\--~]{1,128})")
 
@@ -16,19 +16,30 @@ _STRIPE_ITEM: Final = re.compile(rb"([a-z0-9]{1,16})=([!-+\--~]{1,128})")
 class Slack(HmacSignature):
     """Slack's Events API, commands and interactions: `v0=<hex>` of `v0:<time>:<body>`."""
 
-    scheme = "slack"
-    delivery_pointer = "/event_id"
+    scheme: ClassVar[Scheme] = "slack"
+    delivery_pointer: ClassVar[str | None] = "/event_id"
     name = "X-Slack-Signature"
+    time_name: ClassVar[str] = "X-Slack-Request-Timestamp"
     form = "v0=<hexadecimal digits>"
     advice = "use the signing secret of the app's Basic Information, not its verification token"
 
     def _claim(self, head: Mapping[bytes, bytes], now_ms: int) -> Claim:
         value = self._value(head, self.name)
-        seconds = self._value(head, _SLACK_TIME)
+        seconds = self._value(head, self.time_name)
         if not value.startswith(_SLACK_VERSION):
             raise self._malformed(self.name, self.form)
-        self._ensure_timely(_SLACK_TIME, seconds, now_ms)
+        self._ensure_timely(self.time_name, seconds, now_ms)
         return Claim(b"v0:%b:" % seconds, [value[len(_SLACK_VERSION) :]])
+
+
+class Zoom(Slack):
+    """Zoom's event notifications: Slack's signature with Zoom's headers."""
+
+    scheme = "zoom"
+    delivery_pointer: ClassVar[str | None] = None
+    name = "x-zm-signature"
+    time_name = "x-zm-request-timestamp"
+    advice = "use the secret token of the app's Features page, not its verification token"
 
 
 class Stripe(HmacSignature):

@@ -4,9 +4,9 @@ import type { Scheme } from "./signing";
 
 type Profile = Schemas["IngestProfile"];
 type PutProfile = Schemas["PutIngestProfile"];
-type Source = { pointer?: string | null; header?: string | null } | null | undefined;
+type Source = { pointer?: string | null; header?: string | null; headers?: string[] | null } | null | undefined;
 
-/** Where a value is: `/a/pointer`, or the name of a header. */
+/** Where a value is: `/a/pointer`, the name of a header, or several with commas. */
 export interface Draft {
   split: Profile["split"];
   key: string;
@@ -22,8 +22,14 @@ export interface Draft {
 
 const EMPTY: Draft = { split: "none", key: "", headers: "", deliveryId: "", scheme: "", secrets: "", header: "", algorithm: "sha256", encoding: "hex", prefix: "" };
 
-const textOf = (source: Source): string => source?.pointer ?? source?.header ?? "";
-const sourceOf = (text: string): { pointer: string } | { header: string } => (text.startsWith("/") ? { pointer: text } : { header: text });
+const textOf = (source: Source): string => source?.pointer ?? source?.header ?? source?.headers?.join(", ") ?? "";
+const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
+
+function sourceOf(text: string): { pointer: string } | { header: string } | { headers: string[] } {
+  if (text.startsWith("/")) return { pointer: text };
+  const names = words(text);
+  return names.length > 1 ? { headers: names } : { header: text };
+}
 
 export function draftOf(profile: Profile | undefined): Draft {
   if (!profile) return EMPTY;
@@ -34,7 +40,7 @@ export function draftOf(profile: Profile | undefined): Draft {
     key: textOf(profile.key),
     headers: profile.headers.join(", "),
     deliveryId: textOf(profile.delivery_id),
-    scheme: (signature?.scheme as Scheme | undefined) ?? "",
+    scheme: signature?.scheme ?? "",
     header: signature?.header ?? "",
     algorithm: signature?.algorithm ?? "sha256",
     encoding: signature?.encoding ?? "hex",
@@ -42,12 +48,11 @@ export function draftOf(profile: Profile | undefined): Draft {
   };
 }
 
-const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
-
 /** The document to send. Without new secrets the service keeps those it has; what the form does not show stays. */
 export function documentOf(draft: Draft, before: Profile | undefined): PutProfile {
   const document: Record<string, unknown> = { split: draft.split, headers: words(draft.headers) };
   if (before) Object.assign(document, { window_ms: before.window_ms, window_deliveries: before.window_deliveries });
+  if (before?.handshake) document["handshake"] = before.handshake;
   if (draft.key.trim()) document["key"] = sourceOf(draft.key.trim());
   if (draft.deliveryId.trim()) document["delivery_id"] = sourceOf(draft.deliveryId.trim());
   if (draft.scheme) {
@@ -59,6 +64,7 @@ export function documentOf(draft: Draft, before: Profile | undefined): PutProfil
       Object.assign(signature, { header: draft.header.trim(), algorithm: draft.algorithm, encoding: draft.encoding });
       if (draft.prefix) signature["prefix"] = draft.prefix;
     }
+    if (draft.scheme === "token-header") signature["header"] = draft.header.trim();
     document["signature"] = signature;
   }
   return document as PutProfile;

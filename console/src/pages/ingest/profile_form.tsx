@@ -12,9 +12,14 @@ const SPLITS = { none: "one record", array: "one record per element of a JSON ar
 const SCHEMES: Record<Scheme, string> = {
   "standard-webhooks": "Standard Webhooks (Svix, Resend, …)",
   github: "GitHub",
+  gitlab: "GitLab",
   stripe: "Stripe",
   slack: "Slack",
+  zoom: "Zoom",
+  discord: "Discord",
+  sendgrid: "SendGrid",
   hmac: "Another HMAC of the body",
+  "token-header": "A secret in a header",
 };
 
 export function ProfileForm({ topic, stored, again }: { topic: string; stored: Stored; again: () => void }): JSX.Element {
@@ -59,7 +64,7 @@ export function ProfileForm({ topic, stored, again }: { topic: string; stored: S
           )}
         </Field>
         <Text label="Key" hint="A JSON Pointer into the body, such as /repository/full_name, or a header. Empty: no key." value={draft.key} onText={(text) => set("key", text)} />
-        <Text label="Delivery id" hint="A pointer or a header that a repetition repeats. Empty: where the scheme has it." value={draft.deliveryId} onText={(text) => set("deliveryId", text)} />
+        <Text label="Delivery id" hint="A pointer, a header, or several with commas, that a repetition repeats. Empty: where the scheme has it." value={draft.deliveryId} onText={(text) => set("deliveryId", text)} />
         <Text label="Headers to keep" hint="Request headers that become record headers, such as x-github-event." value={draft.headers} onText={(text) => set("headers", text)} />
       </div>
       <div class="fields">
@@ -81,6 +86,7 @@ export function ProfileForm({ topic, stored, again }: { topic: string; stored: S
           </Field>
         )}
         {draft.scheme === "hmac" && <HmacFields draft={draft} set={set} />}
+        {draft.scheme === "token-header" && <Text label="Header of the secret" hint="Such as x-goog-channel-token." value={draft.header} onText={(text) => set("header", text)} />}
       </div>
       <Failure problem={problem} />
       <div class="actions">

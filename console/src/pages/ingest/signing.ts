@@ -1,6 +1,7 @@
 /** Signatures of webhooks, computed in the page: the secret never leaves it. */
+import type { Schemas } from "../../api/client";
 
-export type Scheme = "standard-webhooks" | "github" | "stripe" | "slack" | "hmac";
+export type Scheme = Schemas["IngestSignature"]["scheme"];
 
 /** What the scheme `hmac` needs to know. */
 export interface HmacForm {
@@ -50,6 +51,16 @@ export async function signedHeaders(scheme: Scheme, secret: string, { body, id, 
       return { "x-github-event": "ping", "x-github-delivery": id, "x-hub-signature-256": `sha256=${hex(await mac(utf8(secret), body))}` };
     case "stripe":
       return { "stripe-signature": `t=${time},v1=${hex(await mac(utf8(secret), `${time}.${body}`))}` };
+    case "gitlab":
+      return { "x-gitlab-event": "Push Hook", "idempotency-key": id, "x-gitlab-token": secret };
+    case "token-header":
+      if (!form?.header) throw new Error("The profile names no header for the secret.");
+      return { [form.header]: secret };
+    case "discord":
+    case "sendgrid":
+      throw new Error("The secret is a public key: only its owner, who has the private one, can sign.");
+    case "zoom":
+      return { "x-zm-request-timestamp": String(time), "x-zm-signature": `v0=${hex(await mac(utf8(secret), `v0:${time}:${body}`))}` };
     case "slack":
       return { "x-slack-request-timestamp": String(time), "x-slack-signature": `v0=${hex(await mac(utf8(secret), `v0:${time}:${body}`))}` };
     case "standard-webhooks":

@@ -7,7 +7,7 @@ import { asProblem } from "../../ui/load";
 import { Command, Failure, Field } from "../../ui/parts";
 import { count } from "../../ui/format";
 import { href } from "../../ui/router";
-import { curlOf, signedHeaders, type HmacForm, type Scheme } from "./signing";
+import { curlOf, signedHeaders, type HmacForm } from "./signing";
 
 type Profile = Schemas["IngestProfile"];
 type Receipt = Schemas["IngestReceipt"];
@@ -16,12 +16,12 @@ const EXAMPLE = '{"hello": "log"}';
 
 function formOf(profile: Profile | undefined): HmacForm | undefined {
   const signature = profile?.signature;
-  if (signature?.scheme !== "hmac") return undefined;
+  if (!signature?.header) return undefined;
   return { header: signature.header ?? "", algorithm: signature.algorithm ?? "sha256", encoding: signature.encoding ?? "hex", prefix: signature.prefix ?? "" };
 }
 
 export function TestDelivery({ topic, url, profile }: { topic: string; url: string; profile: Profile | undefined }): JSX.Element {
-  const scheme = profile?.signature?.scheme as Scheme | undefined;
+  const scheme = profile?.signature?.scheme;
   const [body, write] = useState(EXAMPLE);
   const [type, setType] = useState("application/json");
   const [secret, keep] = useState("");

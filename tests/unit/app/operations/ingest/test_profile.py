@@ -30,18 +30,18 @@ def test_header_names_are_ready_to_look_up() -> None:
     assert profile.split == "array"
     assert profile.key == Source(pointer="/id")
     assert profile.headers == (b"x-github-event", b"x-other")
-    assert profile.delivery_id == Source(header=b"x-github-delivery")
+    assert profile.delivery_id == Source(headers=(b"x-github-delivery",))
 
 
 @pytest.mark.parametrize(
     ("scheme", "delivery_id", "headers"),
     [
-        ("github", Source(header=b"x-github-delivery"), (b"x-github-event", b"x-more")),
+        ("github", Source(headers=(b"x-github-delivery",)), (b"x-github-event", b"x-more")),
         ("stripe", Source(pointer="/id"), (b"x-more",)),
         ("slack", Source(pointer="/event_id"), (b"x-more",)),
         (
             "standard-webhooks",
-            Source(header=b"webhook-id"),
+            Source(headers=(b"webhook-id",)),
             (b"webhook-timestamp", b"svix-timestamp", b"x-more"),
         ),
         ("hmac", None, (b"x-more",)),
@@ -60,4 +60,4 @@ def test_a_scheme_brings_its_delivery_id_and_its_headers(
     assert (profile.delivery_id, profile.headers) == (delivery_id, headers)
     document["delivery_id"] = {"header": "X-Own"}
     profile = IngestProfile.of(PutIngestProfile.model_validate(document))
-    assert profile.delivery_id == Source(header=b"x-own")
+    assert profile.delivery_id == Source(headers=(b"x-own",))
