@@ -20,7 +20,7 @@ DEFAULT_TOLERANCE_MS: Final = 5 * 60 * 1000
 MAX_SECRETS: Final = 8
 """Each is tried for every request: this bounds the work."""
 
-Split = Literal["none", "array", "lines"]
+Split = Literal["none", "array", "lines", "values"]
 Scheme = Literal[
     "standard-webhooks",
     "github",
@@ -230,7 +230,7 @@ class PutIngestProfile(Model):
 
     split: Split = "none"
     """`none`: a body is one record; `array`: one record per element of a JSON array; `lines`: one
-    per line. Default `none`."""
+    per line; `values`: one per JSON value, however they are separated. Default `none`."""
     key: PutIngestSource | None = None
     """Where the key of a record is found. Default: records have no key."""
     headers: Annotated[list[HeaderName], Field(max_length=32)] = Field(default_factory=list)

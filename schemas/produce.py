@@ -148,8 +148,9 @@ class IngestParameters(Parameters):
     model_config = ConfigDict(extra="ignore")
 
     split: Split | None = None
-    """`array`: one record per element of a JSON array; `lines`: one per line; `none`: NDJSON by
-    lines, any other body as one record. Default: as in the topic's ingest profile."""
+    """`array`: one record per element of a JSON array; `lines`: one per line; `values`: one per
+    JSON value, however they are separated; `none`: NDJSON by lines, any other body as one record.
+    Default: as in the topic's ingest profile."""
 
 
 OtlpSignal = Literal["logs", "traces", "metrics"]

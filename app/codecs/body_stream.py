@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+import cramjam
+
 from app.http.answers import Body
 from app.http.body_faults import body_too_large
 from app.http.problems import MalformedRequest, UnsupportedMediaType
@@ -20,6 +22,7 @@ from engine.records.codecs.zstd import zstd
 from engine.types import Buffer
 
 IDENTITY: Final = b"identity"
+SNAPPY: Final = b"snappy"
 
 PIECE_BYTES: Final = 256 * 1024
 """Decoded pieces have this size, however much a few bytes expand to."""
@@ -81,8 +84,11 @@ def decode_body(
 ) -> bytearray:
     """Return a whole decoded body, at most as large as the limit of a body.
 
-    Raises as `decoder_of`, its decoder and the budget; TooLarge beyond the limit.
+    Raises as `decoder_of`, its decoder and the budget; TooLarge beyond the limit. Only a whole body
+    can be one raw block of Snappy, which is what Prometheus sends: it has its size in front.
     """
+    if encoding.strip().lower() == SNAPPY:
+        return _raw_snappy(body, limit=limit, budget=budget)
     decoder = decoder_of(encoding)
     content = bytearray()
     view = memoryview(body)
@@ -95,6 +101,20 @@ def decode_body(
             if len(content) > limit[1]:
                 raise body_too_large(limit, len(content))
     decoder.close()
+    return content
+
+
+def _raw_snappy(body: Body, *, limit: tuple[str, int], budget: DecodeBudget) -> bytearray:
+    try:
+        size_bytes = cramjam.snappy.decompress_raw_len(body)
+        if size_bytes > limit[1]:
+            raise body_too_large(limit, size_bytes)
+        budget.check()
+        budget.take(size_bytes)
+        content = bytearray(size_bytes)
+        cramjam.snappy.decompress_raw_into(body, content)
+    except cramjam.DecompressionError as error:
+        raise MalformedRequest(f"the body is not one raw block of Snappy: {error}") from error
     return content
 
 

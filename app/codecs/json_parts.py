@@ -189,6 +189,36 @@ def json_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
     return [_line(line, number) for number, line in enumerate(lines, 1) if line.strip()]
 
 
+def json_values(body: Body, *, max_records: int) -> Sequence[Buffer]:
+    """Return the JSON values of a body, one after the other, with blanks between them or nothing.
+
+    Raises MalformedRequest for anything else, TooLarge for too many.
+    """
+    whole = whole_escapes(body)
+    try:
+        str(body, "utf-8")
+        if whole is body and len(body) <= PIECE_BYTES:
+            values: Sequence[Buffer] = _ONE.decode_lines(body)
+        else:
+            values = _values_one_by_one(memoryview(whole), max_records, body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed_json(body, error) from None
+    ensure_count(len(values), max_records=max_records)
+    return values
+
+
+def _values_one_by_one(view: memoryview, max_records: int, sent: Body) -> Sequence[Buffer]:
+    """Find the values in a text, and cut them from the bytes that were sent."""
+    values: list[Buffer] = []
+    start, end = 0, len(bytes(view).rstrip(_BLANKS))
+    while start < end:
+        ensure_count(len(values) + 1, max_records=max_records)
+        after = start + _end_of_first(view[start:end])
+        values.append(bytes(sent[start:after]).strip(_BLANKS))
+        start = after
+    return values
+
+
 def text_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
     """Return the lines of a text without their ends, LF or CR LF; empty lines are lines.
 
@@ -217,14 +247,18 @@ def _counted(body: Body, max_records: int, sent: Body) -> Sequence[Buffer]:
 
 
 def _end_of_first(view: memoryview) -> int:
-    """Return what follows the first of several values: its position, after blanks."""
-    trailing = None
+    """Return what follows the first of several values: its position, after blanks.
+
+    Raises msgspec.DecodeError if the first one is not valid.
+    """
     try:
         _ONE.decode(view)
     except msgspec.DecodeError as error:
         trailing = _TRAILING.search(str(error))
-    assert trailing is not None, "the array is valid JSON, and goes on after each element"
-    return int(trailing[1]) - 1
+        if trailing is None:
+            raise
+        return int(trailing[1]) - 1
+    return len(view)
 
 
 def decoded_lines(decoder: msgspec.json.Decoder[T], body: Body, *, at_most: int) -> Sequence[T]:

@@ -1,10 +1,12 @@
 """Ingest: bodies of every kind become records with the bytes that were sent."""
 
+import base64
 import gzip
 import json
 from secrets import token_hex
 from typing import Any
 
+import cramjam
 import pytest
 
 from app.operations.service import Service
@@ -177,6 +179,33 @@ async def test_a_compressed_body_is_stored_decoded(api: Api) -> None:
     answer = await api.client.post(f"{INGEST}?split=lines", content=body, headers=headers)
     assert answer.json()["count"] == 2
     assert [value for _, value, _ in await stored(api)] == ["a", "b"]
+
+
+async def test_values_without_anything_between_them_are_records(api: Api) -> None:
+    """As the HTTP event collectors of Splunk take them, of any media type."""
+    body = b'{"event":"a","time":1}{"event":"b"}\n\n{"event":{"c":[1]}}'
+    for headers in (JSON, {"content-type": "text/plain"}, {}):
+        answer = await api.client.post(f"{INGEST}?split=values", content=body, headers=headers)
+        assert answer.json()["count"] == 3, answer.text
+    events = [value for _, value, _ in await stored(api)]
+    assert events == ['{"event":"a","time":1}', '{"event":"b"}', '{"event":{"c":[1]}}'] * 3
+
+
+async def test_a_body_of_prometheus_is_stored_decoded(api: Api) -> None:
+    """Remote write compresses with one raw block of Snappy, and knows no other coding."""
+    body = b"\n\x1e\n\x13\n\x08__name__\x12\x07up_test" * 1000
+    headers = {"content-encoding": "snappy", "content-type": "application/x-protobuf"}
+    packed = bytes(cramjam.snappy.compress_raw(body))
+    answer = await api.client.post(INGEST, content=packed, headers=headers)
+    assert answer.status_code == 200, answer.text
+    page = await api.client.get("/v1/topics/events/partitions/0/records?encoding=base64")
+    assert base64.b64decode(page.json()["records"][0]["value"]) == body
+    for damaged in (packed[:-1], b"\xff" * 20, b"", packed + b"x"):
+        refused = await api.client.post(INGEST, content=damaged, headers=headers)
+        assert refused.status_code in {400, 422}, refused.text
+    large = bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))
+    refused = await api.client.post(INGEST, content=large, headers=headers)
+    assert (refused.status_code, refused.json()["limit"]) == (413, "max_request_bytes")
 
 
 async def test_a_topic_is_never_created(api: Api) -> None:

@@ -31,7 +31,7 @@ DocumentOption: TypeAlias = Annotated[
     ),
 ]
 SplitOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="none, array or lines: how a body becomes records.")
+    str | None, typer.Option(help="none, array, lines or values: how a body becomes records.")
 ]
 KeyOption: TypeAlias = Annotated[
     str | None,

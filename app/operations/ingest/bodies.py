@@ -13,6 +13,7 @@ from app.codecs.json_parts import (
     elements_of,
     ensure_json_text,
     json_lines,
+    json_values,
     text_lines,
     without_bom,
 )
@@ -141,6 +142,8 @@ def _cut_of(media_type: bytes, split: Split) -> Cut:
         return _json_lines
     if split == "array":
         return _elements
+    if split == "values":
+        return _json_values
     if split == "lines":
         return _json_lines if media_type == JSON else _text_lines
     return _one_json if media_type == JSON else _whole
@@ -188,6 +191,10 @@ def _json_lines(body: Body, max_records: int) -> Sequence[Buffer]:
     return json_lines(without_bom(_some(body)), max_records=max_records)
 
 
+def _json_values(body: Body, max_records: int) -> Sequence[Buffer]:
+    return json_values(without_bom(_some(body)), max_records=max_records)
+
+
 def _text_lines(body: Body, max_records: int) -> Sequence[Buffer]:
     return text_lines(_some(body), max_records=max_records)
 
@@ -198,4 +205,4 @@ def _some(body: Body) -> Body:
     return body
 
 
-_SPLITTING: Final = frozenset({_elements, _json_lines, _text_lines})
+_SPLITTING: Final = frozenset({_elements, _json_lines, _json_values, _text_lines})

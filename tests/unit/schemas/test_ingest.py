@@ -40,7 +40,7 @@ def test_a_profile_of_the_contract_is_taken(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({"split": "words"}, "'none', 'array' or 'lines'"),
+        ({"split": "words"}, "'none', 'array', 'lines' or 'values'"),
         ({"key": {}}, "either pointer or header"),
         ({"key": {"pointer": "/a", "header": "b"}}, "either pointer or header"),
         ({"key": {"pointer": "a"}}, "should match pattern"),

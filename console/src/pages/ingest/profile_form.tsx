@@ -8,7 +8,7 @@ import { documentOf, draftOf, type Draft } from "./draft";
 import type { Stored } from "./ingest";
 import type { Scheme } from "./signing";
 
-const SPLITS = { none: "one record", array: "one record per element of a JSON array", lines: "one record per line" };
+const SPLITS = { none: "one record", array: "one record per element of a JSON array", lines: "one record per line", values: "one record per JSON value, one after the other" };
 const SCHEMES: Record<Scheme, string> = {
   "standard-webhooks": "Standard Webhooks (Svix, Resend, …)",
   github: "GitHub",

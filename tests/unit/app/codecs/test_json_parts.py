@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codecs.json_parts import (
+    _values_one_by_one,
     count_of_lines,
     elements_of,
     ensure_record_count,
     json_lines,
+    json_values,
     text_lines,
+    whole_escapes,
 )
 from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
@@ -39,6 +42,47 @@ def test_a_line_that_is_not_one_value_is_named(body: bytes, line: int) -> None:
     """The decoder alone would take several values in a line, and values of several lines."""
     with pytest.raises(MalformedRequest, match=f"line {line}"):
         json_lines(body, max_records=10)
+
+
+values = st.recursive(
+    st.sampled_from([b"1", b"-2.5", b"null", b'"a"', '"é}"'.encode(), rb'"\"[\\"', rb'"\ud800"']),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda each: b"[%b]" % b" ,".join(each)),
+        inner.map(lambda each: b'{"a" :%b}' % each),
+    ),
+    max_leaves=5,
+)
+separators = st.sampled_from([b" ", b"\n", b"\r\n\t", b"\n\n"])
+
+
+@given(
+    st.lists(st.tuples(values, separators), max_size=8),
+    separators,
+    st.sampled_from(["close", "apart"]),
+)
+def test_values_are_cut_wherever_they_end(
+    parts: list[tuple[bytes, bytes]], before: bytes, where: str
+) -> None:
+    """With blanks or nothing between them; two of them that would be one are kept apart."""
+    pieces = [before]
+    for value, blank in parts:
+        can_touch = where == "close" and value[:1] in b'{["' and value[-1:] in b'}]"'
+        pieces += [value, b"" if can_touch else blank]
+    body = b"".join(pieces)
+    expected = [value for value, _ in parts]
+    assert [bytes(one) for one in json_values(body, max_records=8)] == expected
+    one_by_one = _values_one_by_one(memoryview(whole_escapes(body)), 8, body)
+    assert [bytes(one) for one in one_by_one] == expected
+    if len(expected) > 1:
+        with pytest.raises(TooLarge):
+            json_values(body, max_records=len(expected) - 1)
+
+
+@pytest.mark.parametrize("body", [b'{"a":1}x', b"1 [", b'{"a":1},{"a":2}', b'"\xff"', b"[" * 9999])
+def test_what_is_no_row_of_values_is_refused(body: bytes) -> None:
+    """A comma, a rest, bytes that are not UTF-8."""
+    with pytest.raises(MalformedRequest):
+        json_values(body, max_records=9)
 
 
 def test_lines_that_are_not_utf_8_are_refused() -> None:
