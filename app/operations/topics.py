@@ -59,6 +59,9 @@ async def update_topic(exchange: Exchange, name: str, patch: UpdateTopic) -> Ans
     async with service.changing_topics:
         _ensure_conditions(exchange, name)
         topic = await service.topics.update(name, dict(patch.config), patch.partitions)
+    if patch.partitions is not None:
+        for partition in service.partitions(name):
+            service.tail.wake(partition.identity)  # a tail of the topic ends, to follow them too
     return _topic_answer(service, topic)
 
 
