@@ -88,7 +88,8 @@ class Settings(KafkaSettings):
 
     max_share_percent: Annotated[int, Field(ge=1, le=100)] = 50
     """Largest share of each of the next five limits for one principal, or for one client address
-    without credentials; smaller while others hold some. 100 turns shares off."""
+    without credentials; smaller while others hold some. Where credentials are required, also of
+    max_topics, max_groups and max_group_offsets. 100 turns shares off."""
 
     max_in_flight_requests: Positive = 8_192
     """Concurrent requests without long polls; beyond it 503."""

@@ -10,6 +10,7 @@ from app.codecs.body_stream import IDENTITY, decode_body
 from app.http.answers import ARROW, JSON, Body, Message, Receive, Scope
 from app.http.problems import Draining, MalformedRequest
 from app.limits.admission import Ticket
+from app.limits.makers import EVERYBODY
 from app.limits.shares import network_of
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import (
@@ -60,6 +61,11 @@ class Exchange:
         self.caller = caller
         self._receive = receive
         self._budget: DecodeBudget | None = None
+
+    @property
+    def maker(self) -> str:
+        """Who makes what this request makes, for its share of a limit."""
+        return self.caller.name if self.service.security.asks else EVERYBODY
 
     @property
     def budget(self) -> DecodeBudget:

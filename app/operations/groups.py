@@ -46,7 +46,7 @@ async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupO
         ensure_conditions(exchange.head, before and before.etag, group=key.group)
         return CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
 
-    cursor, is_first = await service.groups.put(key, decide)
+    cursor, is_first = await service.groups.put(key, decide, exchange.maker)
     return json_answer(
         to_json(_shown(key, cursor.value)),
         status=201 if is_first else 200,

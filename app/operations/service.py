@@ -14,6 +14,7 @@ from app.codecs.events import Look, Page
 from app.codecs.rendered_batches import LogTexts, RenderedBatches
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
+from app.limits.makers import Makers
 from app.operations.deliveries.deliveries import Deliveries
 from app.operations.deliveries.secret import delivery_secret
 from app.operations.ingest.profiles import Profiles
@@ -100,6 +101,9 @@ class Service:
             secret=partial(delivery_secret, self.store.documents, self.changing_topics),
             run=self.workers.read,
             watch=self.tail.watch,
+        )
+        self.topic_makers = Makers[str](
+            "max_topics", settings.max_topics, settings.max_share_percent
         )
         self.failure: BaseException | None = None
         """Why the data directory could not be opened; the process ends with it."""

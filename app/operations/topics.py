@@ -38,8 +38,11 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
             # What a crash has left after an earlier deletion:
             await service.groups.drop_topic(name)
             await service.forget_senders(name)
+            service.topic_makers.ensure_share(exchange.maker, len(service.topics.all()))
         overrides = dict(wanted.config)
         topic, created = await service.topics.create(name, wanted.partitions, overrides)
+        if created:
+            service.topic_makers.add(exchange.maker, name)
     location = (b"location", b"/v1/topics/" + name.encode())
     return _topic_answer(service, topic, location, status=201 if created else 200)
 
@@ -74,6 +77,7 @@ async def delete_topic(exchange: Exchange, name: str) -> Answer:
         with contextlib.suppress(StorageError):  # it belongs to the topic's id, which is gone
             await service.forget_senders(name)
     service.forget(name)
+    service.topic_makers.remove(name)
     with contextlib.suppress(
         StorageError, CommitTimedOut
     ):  # creating the topic again deletes them first

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from app.http.problems import CursorNotFound
+from app.limits.makers import EVERYBODY
 from engine.types import NO_LEADER_EPOCH
 
 
@@ -60,12 +61,13 @@ class GroupOffsets(ABC):
 
     @abstractmethod
     async def put(
-        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue]
+        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue], maker: str = EVERYBODY
     ) -> tuple[Cursor, bool]:
         """Store what `decide` returns for the present offset; return it, and True for a first one.
 
-        With `has_conditions` nothing changes the offset in between. Raises what `decide` raises,
-        PolicyViolation beyond the limits of groups and offsets, StorageError.
+        A first one counts for the share of its maker, a principal. With `has_conditions` nothing
+        changes the offset in between. Raises what `decide` raises, PolicyViolation beyond the
+        limits of groups and offsets, StorageError.
         """
 
     @abstractmethod

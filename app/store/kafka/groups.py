@@ -30,6 +30,7 @@ from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetch
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
+from app.limits.makers import EVERYBODY
 from app.store.groups import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from app.store.kafka.cluster import Cluster
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
@@ -93,7 +94,10 @@ class KafkaGroupOffsets(GroupOffsets):
         return Cursor(value, None)
 
     async def put(
-        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue]
+        self,
+        key: CursorKey,
+        decide: Callable[[Cursor | None], CursorValue],
+        maker: str = EVERYBODY,  # noqa: ARG002  # the cluster has limits of its own
     ) -> tuple[Cursor, bool]:
         """Commit an offset; another client may have done so since `decide` was asked."""
         before = await self._find(key)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.limits.executors import Workers
+from app.limits.makers import EVERYBODY, Makers
 from app.settings import Settings
 from app.store.groups import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from app.store.local.commits import Commits
@@ -80,6 +81,9 @@ class LocalGroupOffsets(GroupOffsets):
         self._failed: dict[int, EngineError] = {}
         self._groups: dict[str, _Group] = {}
         self._cursors_count = 0
+        percent = settings.max_share_percent
+        self._makers_of_groups = Makers[str]("max_groups", settings.max_groups, percent)
+        self._makers = Makers[CursorKey]("max_group_offsets", settings.max_group_offsets, percent)
         self.progress = LoadProgress(0, 0)
 
     def load(self) -> None:
@@ -134,7 +138,7 @@ class LocalGroupOffsets(GroupOffsets):
     # -- changes -----------------------------------------------------------------------------
 
     async def put(
-        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue]
+        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue], maker: str = EVERYBODY
     ) -> tuple[Cursor, bool]:
         """Judge by the latest record, on disk or not."""
         if not self._topic.is_made:
@@ -142,7 +146,7 @@ class LocalGroupOffsets(GroupOffsets):
             self._topic.find()
         async with self._changing:
             before = self._newest(key)
-            stored = await self._append(key, decide(before))
+            stored = await self._append(key, decide(before), maker)
         await self._committed(stored)
         assert stored.cursor is not None, "a value was appended"
         return stored.cursor, before is None
@@ -181,7 +185,9 @@ class LocalGroupOffsets(GroupOffsets):
 
     # -- private steps -----------------------------------------------------------------------
 
-    async def _append(self, key: CursorKey, value: CursorValue | None) -> Stored:
+    async def _append(
+        self, key: CursorKey, value: CursorValue | None, maker: str = EVERYBODY
+    ) -> Stored:
         """Append an offset, or None to delete it; return the record.
 
         The caller is inside `_changing`, and waits until the record is on disk. Raises
@@ -190,8 +196,9 @@ class LocalGroupOffsets(GroupOffsets):
         assert self._changing.locked(), "what is judged must be what is replaced"
         home = self._ensure_readable(key.group)
         group = self._groups.get(key.group)
-        if group is None or key not in group.cursors:
-            self._ensure_room(key.group)
+        is_new_group, is_new = group is None, group is None or key not in group.cursors
+        if is_new:
+            self._ensure_room(key.group, maker)
         now_ms = self._clock.now_ms()
         content = None if value is None else encode_value(value)
         batch = build_batch([(now_ms, encode_key(key), content, ())])
@@ -212,6 +219,10 @@ class LocalGroupOffsets(GroupOffsets):
         group = self._groups.setdefault(key.group, _Group(home))
         versions = group.cursors.setdefault(key, [])
         self._cursors_count += not versions
+        if is_new_group:
+            self._makers_of_groups.add(maker, key.group)
+        if is_new:
+            self._makers.add(maker, key)
         settled = self._on_disk(versions)
         if settled is not None:
             del versions[: versions.index(settled)]
@@ -233,10 +244,12 @@ class LocalGroupOffsets(GroupOffsets):
                 group = self._groups[key.group]
                 del group.cursors[key]
                 self._cursors_count -= 1
+                self._makers.remove(key)
                 if not group.cursors:
                     del self._groups[key.group]
+                    self._makers_of_groups.remove(key.group)
 
-    def _ensure_room(self, group: str) -> None:
+    def _ensure_room(self, group: str, maker: str) -> None:
         limits = self._settings
         known = self._groups.get(group)
         if known is None and len(self._groups) >= limits.max_groups:
@@ -245,6 +258,9 @@ class LocalGroupOffsets(GroupOffsets):
             raise _full("max_offsets_per_group", limits.max_offsets_per_group)
         if self._cursors_count >= limits.max_group_offsets:
             raise _full("max_group_offsets", limits.max_group_offsets)
+        if known is None:
+            self._makers_of_groups.ensure_share(maker, len(self._groups))
+        self._makers.ensure_share(maker, self._cursors_count)
 
     def _ensure_readable(self, group: str) -> int:
         """Return the log of a group; raises the error of reading it."""
