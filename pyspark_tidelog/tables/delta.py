@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pyspark_tidelog.errors import JobFailed
-from pyspark_tidelog.tables.durable_files import sync_folder, sync_tree
+from pyspark_tidelog.tables.durable_files import sync_file, sync_folder, sync_tree
 from pyspark_tidelog.tables.json_rows import arrow_type_of
 from pyspark_tidelog.tables.parquet_files import (
     BATCH_FOLDER,
@@ -54,6 +55,8 @@ class DeltaTable:
 
     target: Target
     partition_by: tuple[str, ...] = ()
+    _synced: list[int] = field(default_factory=list, compare=False)
+    """The last version whose log entry is on disk, once this table has synced the whole log."""
 
     @property
     def place(self) -> Place:
@@ -93,8 +96,23 @@ class DeltaTable:
                 f"the transaction on {self.target} failed: {sentence_of(error)}"
             ) from error
         if not is_remote(self.target.place):
-            sync_tree(self.target.folder / _LOG)
+            self._sync_log()
             sync_folder(self.target.folder)
+
+    def _sync_log(self) -> None:
+        """Sync the log's new entries: all of them at first, in case an earlier job was killed."""
+        log, version = self.target.folder / _LOG, deltalake.DeltaTable(self.target.place).version()
+        if not self._synced:
+            sync_tree(log)
+        else:
+            new = range(self._synced.pop() + 1, version + 1)
+            names = [f"{number:020}.json" for number in new]
+            checkpoints = [each for number in new for each in log.glob(f"{number:020}.checkpoint*")]
+            for file in [*(log / name for name in names), *checkpoints, log / "_last_checkpoint"]:
+                with suppress(FileNotFoundError):  # a later checkpoint may have replaced entries
+                    sync_file(file)
+            sync_folder(log)
+        self._synced.append(version)
 
     def files(self) -> Iterator[DataFile]:
         table = self.current()

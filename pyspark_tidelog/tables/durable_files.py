@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +34,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Sync everything below a folder, then the folder itself."""
+    """Sync everything below a folder, then the folder itself.
+
+    What is removed meanwhile is passed over: other writers have files for a moment only.
+    """
     for entry in folder.iterdir():
         if entry.is_dir():
             sync_tree(entry)
         else:
-            sync_file(entry)
+            with suppress(FileNotFoundError):
+                sync_file(entry)
     sync_folder(folder)
 
 

@@ -58,6 +58,28 @@ def test_the_files_and_their_names_are_on_disk_before_the_transaction(
     assert [each.path for each in table.files()] == [f"batch-0/{file.name}"]
 
 
+def test_a_commit_costs_the_same_however_many_were_before(
+    tmp_path: Path, table: DeltaTable
+) -> None:
+    """A driver syncs the whole log once, and then the entries that are new, of others too."""
+    table.publish(staged(tmp_path, 0))
+    costs = []
+    for number in range(1, 24):
+        written = staged(tmp_path, number, number=number)
+        with disk_calls() as calls:
+            table.publish(written)
+        names = [call for call in calls.below(tmp_path) if "_delta_log/" in call]
+        assert any(f"{number + 1:020}.json" in call for call in names)
+        costs.append(len(names))
+    assert costs == [1] * 23
+    rows = pa.table({"offset": pa.array([99], pa.int64())})
+    deltalake.write_deltalake(tmp_path, rows, mode="append")
+    written = staged(tmp_path, 24, number=24)
+    with disk_calls() as calls:
+        table.publish(written)
+    assert len([call for call in calls.below(tmp_path) if ".json" in call]) == 2
+
+
 def test_a_filter_on_any_column_finds_its_rows(tmp_path: Path, table: DeltaTable) -> None:
     """Files of delta-rs have the ranges of all columns; those of some only mislead its readers."""
     rows = pa.record_batch({"offset": pa.array([1, 2], pa.int64()), "topic": ["a", "b"]})
