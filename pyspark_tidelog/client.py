@@ -20,7 +20,7 @@ import msgspec
 
 from pyspark_tidelog.documents import PartitionOffsets, Problem, TopicOffsets
 from pyspark_tidelog.endpoint import Endpoint
-from pyspark_tidelog.errors import ServiceError
+from pyspark_tidelog.errors import RefusedError, ServiceError
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
@@ -216,7 +216,7 @@ class ServiceClient:
                 answer = self._exchange(method, path, body, headers, max_bytes)
                 _ensure_whole(answer, may_break=may_break)
             except ssl.SSLCertVerificationError as error:
-                raise ServiceError(
+                raise RefusedError(
                     f"the certificate of {self._endpoint.url} is not trusted here "
                     f"({error.verify_message}): set the option caFile to its CA certificate"
                 ) from error
@@ -227,7 +227,7 @@ class ServiceClient:
                 if answer.status == 200 or answer.status in expected:
                     return answer
                 if answer.status not in _RETRIABLE:
-                    raise ServiceError(self._refusal(method, path, answer))
+                    raise RefusedError(self._refusal(method, path, answer))
                 trouble, retry_after = _problem(answer), answer.headers.get("retry-after")
             if attempt < self._endpoint.retries:
                 self._sleep(pause_s(attempt, retry_after, random.random()))  # noqa: S311 jitter

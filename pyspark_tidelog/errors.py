@@ -18,6 +18,10 @@ class ServiceError(TidelogError):
     """The service cannot be reached, refuses a request, or sends an unexpected answer."""
 
 
+class RefusedError(ServiceError):
+    """The service refuses the request, and would again: credentials, a certificate, a limit."""
+
+
 class DataLossError(TidelogError):
     """Records that the query still needs were deleted, truncated or replaced."""
 

@@ -17,6 +17,15 @@ _CAUSES: Final = (
 # The same offsets would fail again.
 _PERMANENT: Final = frozenset({"OptionError", "DataLossError", "DamagedBatchError", "JobError"})
 
+_PERMANENT_ADVICE: Final = (
+    (
+        "File name too long",
+        (
+            "a value of a partition column is too long for the name of a folder: partition by "
+            "another column or by an expression, such as NAME=substr(COLUMN, 1, 20), in a new table"
+        ),
+    ),
+)
 _ADVICE: Final = (
     (
         "No space left on device",
@@ -64,6 +73,9 @@ class RootCause(NamedTuple):
 def root_cause(message: str) -> RootCause:
     """Return the root cause in the text of a Spark exception."""
     sentence, kind = _last_error(message)
+    for sign, advice in _PERMANENT_ADVICE:
+        if sign in sentence:
+            return RootCause(f"{advice} ({sentence})", is_permanent=True)
     for sign, advice in _ADVICE:
         if sign in sentence:
             return RootCause(f"{advice} ({sentence})", is_permanent=False)

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_tidelog.client import ServiceClient
-from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.ingest.job import (
     IngestEvent,
     IngestJob,
@@ -85,6 +85,7 @@ def _run_job(
     spark: SparkSession | None,
     log_file: Path | None,
 ) -> IngestReport:
+    _require_writable(log_file)
     target = Plan.target_of(job)
     checkpoint = Checkpoint(job.checkpoint)
     options = Options.parse(job.source_options()).for_stream()
@@ -112,6 +113,15 @@ def _run_job(
         stop, wake = signals.stop, signals.wake
         writer = LakeWriter(tables, checkpoint, stop, wake, compact_every_s=job.compact_every_s)
         return _Run(job, writer, opened, signals, listener).go()
+
+
+def _require_writable(log_file: Path | None) -> None:
+    """Raise JobError if Spark's output cannot go there: a session would fail without a reason."""
+    if log_file is not None:
+        try:
+            log_file.open("ab").close()
+        except OSError as error:
+            raise JobError(f"--spark-log {log_file} cannot be written: {error.strerror}") from error
 
 
 class _Run:

@@ -109,6 +109,8 @@ class Layout:
                     f"there is no column {column.name} to partition by: choose from "
                     f"{', '.join(names)}, or use {column.name}=EXPRESSION"
                 )
+            if column.expression is None:
+                require_partition_type(column.name, self.rows[column.name].dataType)
             if column.expression is not None and column.name.lower() in lower:
                 raise OptionError(f"there is a column {column.name} already: use another name")
         if self.values is not None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.documents import Appended, NewProducer
-from pyspark_tidelog.errors import ServiceError, TidelogError
+from pyspark_tidelog.errors import OptionError, TidelogError
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.records.encode import Producer, encode_batch, in_batches
 from pyspark_tidelog.records.varints import Int64s
@@ -82,7 +82,7 @@ class WritingAttempt:
     def _partitions_in(self, topic: str) -> int:
         partitions = self._client.topic_offsets(topic)
         if partitions is None:
-            raise ServiceError(
+            raise OptionError(
                 f"the service has no topic {topic}: create it first, or correct the option or "
                 f"column that names it"
             )

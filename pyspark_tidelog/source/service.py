@@ -16,7 +16,7 @@ from pyspark_tidelog.documents import (
     PartitionSizes,
     TopicsPage,
 )
-from pyspark_tidelog.errors import DataLossError, ServiceError
+from pyspark_tidelog.errors import DataLossError, OptionError, ServiceError
 from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
 from pyspark_tidelog.source.positions import OffsetSpec, Position
 from pyspark_tidelog.source.tasks import OffsetRange
@@ -55,7 +55,7 @@ def snapshot_of(
 ) -> LogSnapshot:
     """Ask for the marks of every partition that the query reads.
 
-    Raises ServiceError if a topic or partition that was named does not exist, unless
+    Raises OptionError if a topic or partition that was named does not exist, unless
     `allow_missing`.
     """
     topic_ids: dict[str, str] = {}
@@ -63,7 +63,7 @@ def snapshot_of(
     for topic in _names_of(client, topics):
         found = client.topic_offsets(topic)
         if found is None and not allow_missing and topics.pattern is None:
-            raise ServiceError(
+            raise OptionError(
                 f"the service has no topic {topic}: create it first, or correct the option that "
                 f"names it"
             )
@@ -80,7 +80,7 @@ def snapshot_of(
                 )
     missing = sorted(set(topics.assigned or ()) - marks.keys())
     if missing and not allow_missing:
-        raise ServiceError(f"the service has no {missing[0].described}: correct the option assign")
+        raise OptionError(f"the service has no {missing[0].described}: correct the option assign")
     return LogSnapshot(topic_ids, marks)
 
 

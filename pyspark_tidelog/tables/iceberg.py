@@ -51,7 +51,7 @@ from pyspark_tidelog.tables.parquet_files import (
     write_on_executors,
 )
 from pyspark_tidelog.tables.rest_catalog import limit_waits
-from pyspark_tidelog.tables.storage import sentence_of
+from pyspark_tidelog.tables.storage import sentence_of, storage_failure
 from pyspark_tidelog.tables.table import (
     Batch,
     DataFile,
@@ -184,8 +184,9 @@ class IcebergPlace:
             return
         catalog, identifier = open_catalog(self.target)
         try:
-            catalog.create_namespace_if_not_exists(identifier[:-1])
-            catalog.create_table(identifier, Schema(), properties={JOB: text})
+            with _catalog_errors(self.target, "created"):
+                catalog.create_namespace_if_not_exists(identifier[:-1])
+                catalog.create_table(identifier, Schema(), properties={JOB: text})
         except TableAlreadyExistsError as error:
             raise JobError(
                 f"another job has just claimed {self.target}: choose another table"
@@ -232,6 +233,12 @@ def open_catalog(target: Target) -> tuple[Catalog, tuple[str, ...]]:
         raise JobFailed(
             f"the Iceberg catalog {name} cannot be reached: {sentence_of(error)}"
         ) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("sqlalchemy."):
+            raise
+        raise OptionError(
+            f"the Iceberg catalog {name} cannot be opened: its database refuses: {_of_sql(error)}"
+        ) from error
     return catalog, tuple(identifier)
 
 
@@ -239,11 +246,40 @@ def current(target: Target) -> CatalogTable | None:
     """Return the current version of the table, or None if there is none yet."""
     catalog, identifier = open_catalog(target)
     try:
-        return catalog.load_table(identifier)
+        with _catalog_errors(target, "read"):
+            return catalog.load_table(identifier)
     except NoSuchTableError:
         return None
+
+
+@contextmanager
+def _catalog_errors(target: Target, done: str) -> Iterator[None]:
+    """Raise OptionError for a catalog that is not configured so that this can work, or JobFailed.
+
+    SQLAlchemy's errors are known by their module: the package is there for SQL catalogs only.
+    """
+    try:
+        yield
     except (RESTError, OSError) as error:
-        raise JobFailed(f"{target} cannot be read: {sentence_of(error)}") from error
+        raise storage_failure(target, done, error) from error
+    except ValueError as error:
+        name = target.place.partition(".")[0].upper()
+        raise OptionError(
+            f"{target} cannot be {done}: {sentence_of(error)}; set "
+            f"PYICEBERG_CATALOG__{name}__WAREHOUSE to the folder or URL of its tables"
+        ) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("sqlalchemy."):
+            raise
+        text = _of_sql(error)
+        raise JobFailed(
+            f"{target} cannot be {done}, because its catalog's database refuses: {text}",
+            is_permanent="unable to open database file" in text,
+        ) from error
+
+
+def _of_sql(error: Exception) -> str:
+    return sentence_of(error).partition("(Background on this error")[0].strip()
 
 
 def _require(target: Target) -> CatalogTable:

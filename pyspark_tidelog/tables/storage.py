@@ -151,7 +151,7 @@ class Storage:
         try:
             yield
         except (BaseError, OSError) as error:
-            raise JobFailed(f"{self.url} cannot be {done}: {sentence_of(error)}") from error
+            raise storage_failure(self.url, done, error) from error
 
 
 class _Upload(io.BufferedIOBase):
@@ -171,6 +171,45 @@ class _Upload(io.BufferedIOBase):
 
     def tell(self) -> int:
         return self._written
+
+
+_OF_METADATA: Final = ("169.254.169.254", "metadata.google.internal", "/metadata/identity")
+"""In the error of a library that found no credentials, and asked the machine's cloud for some."""
+
+_CREDENTIALS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "ab": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""By the first letters of a scheme."""
+
+_LASTING: Final = (
+    ("NoSuchBucket", "the bucket does not exist: create it, or correct the URL"),
+    ("ContainerNotFound", "the container does not exist: create it, or correct the URL"),
+    ("InvalidAccessKeyId", "the store does not know the access key: correct it"),
+    ("SignatureDoesNotMatch", "the secret of the access key is wrong: correct it"),
+    ("AccessDenied", "the credentials may not do that: give them the right to read and write it"),
+    ("PermissionDenied", "the credentials may not do that: give them the right to do so"),
+)
+"""What an error of an object store has in it, and what has to be done before another run."""
+
+
+def storage_failure(place: object, done: str, error: Exception) -> JobFailed:
+    """Return the error for a table or file that cannot be read or written, with its remedy."""
+    text = sentence_of(error)
+    if any(sign in text for sign in _OF_METADATA):
+        url = str(place).removeprefix("delta:")
+        variables = _CREDENTIALS.get(url[:2], "those of the store's library")
+        return JobFailed(
+            f"{place} cannot be {done}: there are no credentials for it; set {variables} in the "
+            f"environment",
+            is_permanent=True,
+        )
+    for sign, advice in _LASTING:
+        if sign in text:
+            return JobFailed(f"{place} cannot be {done}: {advice} ({text})", is_permanent=True)
+    return JobFailed(f"{place} cannot be {done}: {text}")
 
 
 def sentence_of(error: Exception) -> str:

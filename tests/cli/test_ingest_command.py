@@ -95,7 +95,7 @@ def test_a_job_that_is_interrupted_while_it_waits_for_spark_says_so(
     [
         ("quays", (), 1, "Spark cannot be reached"),
         ("quays", (), 1, "the lease is held by another process"),
-        ("nowhere", (), 1, "nowhere"),
+        ("nowhere", (), EXIT_REFUSED, "nowhere"),
         ("quays", ("--option", "fetchBytes=none"), EXIT_REFUSED, "fetchBytes"),
     ],
     ids=["no Spark", "a lease that was waited for", "no topic", "wrong option"],

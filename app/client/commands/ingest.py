@@ -249,6 +249,7 @@ def _run(
     from app.client.ingest_display import IngestDisplay, finished, show_tables  # noqa: PLC0415 - as above
     from pyspark_tidelog.errors import (  # noqa: PLC0415 - the same
         JobFailed,
+        RefusedError,
         ServiceError,
         TidelogError,
     )
@@ -270,7 +271,9 @@ def _run(
         with _shown_log(terminal):
             report: IngestReport = run(job, tell, log_file=spark_log)
     except (JobFailed, ServiceError) as error:
-        is_permanent = isinstance(error, JobFailed) and error.is_permanent
+        is_permanent = (
+            error.is_permanent if isinstance(error, JobFailed) else isinstance(error, RefusedError)
+        )
         raise Failure(str(error), EXIT_REFUSED if is_permanent else 1) from error
     except TidelogError as error:
         raise Failure(str(error), EXIT_REFUSED) from error

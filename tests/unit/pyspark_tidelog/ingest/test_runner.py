@@ -67,7 +67,7 @@ def test_nothing_is_made_where_the_service_is_missing(tmp_path: Path) -> None:
 
 def test_nothing_is_made_for_a_topic_that_is_missing(tmp_path: Path, service: LogService) -> None:
     """A misspelt topic leaves no trace."""
-    with pytest.raises(ServiceError, match="the service has no topic t"):
+    with pytest.raises(OptionError, match="the service has no topic t"):
         run(job(tmp_path, service.url))
     assert list(tmp_path.iterdir()) == []
 

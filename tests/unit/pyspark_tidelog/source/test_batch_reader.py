@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog import DefaultSource
-from pyspark_tidelog.errors import OptionError, ServiceError
+from pyspark_tidelog.errors import OptionError
 from pyspark_tidelog.source.batch_reader import BatchReader
 from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
@@ -70,5 +70,5 @@ def test_a_batch_that_ends_before_it_starts_is_refused(
 
 def test_a_topic_that_is_not_there_is_named(service: LogService) -> None:
     """The sentence says what to do about it."""
-    with pytest.raises(ServiceError, match="the service has no topic t: create it first"):
+    with pytest.raises(OptionError, match="the service has no topic t: create it first"):
         batch(service).partitions()

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_tidelog import DefaultSource
-from pyspark_tidelog.errors import DataLossError, OptionError, ServiceError
+from pyspark_tidelog.errors import DataLossError, OptionError
 from pyspark_tidelog.source.stream_reader import StreamReader
 from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
@@ -71,7 +71,7 @@ def test_single_partitions_may_be_assigned(topics: LogService) -> None:
 
 def test_a_partition_that_is_not_there_is_named(topics: LogService) -> None:
     """The topic is there, the partition is not: the sentence says which."""
-    with pytest.raises(ServiceError, match="the service has no topic views, partition 7: correct"):
+    with pytest.raises(OptionError, match="the service has no topic views, partition 7: correct"):
         ranges(topics, assign='{"views": [1, 7]}')
 
 
@@ -157,7 +157,7 @@ def test_a_topic_that_was_deleted_stops_the_stream_unless_it_may_go_on(
     named = "views,clicks" if option == "subscribe" else "views|clicks"
     start = stream(**{option: named}).initialOffset()
     del topics.topics["views"]
-    with pytest.raises((DataLossError, ServiceError), match="topic views"):
+    with pytest.raises((DataLossError, OptionError), match="topic views"):
         stream(**{option: named}).latestOffset(start, ReadAllAvailable())
     reader = stream(**{option: named}, failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
@@ -173,6 +173,6 @@ def test_a_new_query_names_topics_that_are_there(stream: Callable[..., StreamRea
     """A misspelt name is an error even for a query that may lose data."""
     reader = stream(subscribe="vews", failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
-    with pytest.raises(ServiceError, match="the service has no topic vews"):
+    with pytest.raises(OptionError, match="the service has no topic vews"):
         reader.initialOffset()
     assert list(reader.read(InputPartition(None))) == []
