@@ -16,6 +16,7 @@ from pyiceberg.utils.config import Config
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
+from pyspark_tidelog.lake.maintenance import compact_table
 from pyspark_tidelog.tables import iceberg
 from pyspark_tidelog.tables.iceberg import IcebergPlace, IcebergTable
 from pyspark_tidelog.tables.json_rows import arrow_type_of
@@ -96,6 +97,48 @@ def test_a_snapshot_names_its_micro_batch(table: IcebergTable) -> None:
     assert [batch["offset"].to_pylist() for batch in table.batches(StructType(SCHEMA.fields[:1]))]
     (file,) = table.files()
     assert (file.path.startswith("s3://"), file.size_bytes > 0) == (True, True)
+
+
+def snapshots_of(table: IcebergTable) -> int:
+    found = iceberg.current(table.target)
+    assert found is not None
+    return len(found.snapshots())
+
+
+def test_a_table_keeps_few_snapshots_and_lists_few_manifests(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them makes every commit longer; no row goes, and nothing that a reader may need."""
+    monkeypatch.setattr(iceberg, "KEPT_SNAPSHOTS", 3)
+    found = iceberg.current(table.target)
+    assert found is not None
+    found.transaction().set_properties(
+        {"commit.manifest.min-count-to-merge": "2"}
+    ).commit_transaction()
+    for number in range(2):
+        add(table, offsets(number), number)
+    before = iceberg.current(table.target)
+    assert before is not None
+    replaced = before.current_snapshot()
+    assert replaced is not None
+    assert compact_table(table, is_job=True).files_after == 1
+    for number in range(2, 7):
+        add(table, offsets(number), number)
+    assert rows_in(table) == [(number, None) for number in range(7)]
+    found = iceberg.current(table.target)
+    assert found is not None
+    assert replaced.snapshot_id in [one.snapshot_id for one in found.snapshots()]
+    assert len(found.snapshots()) == 5
+    last = found.current_snapshot()
+    assert last is not None
+    assert len(last.manifests(found.io)) <= 3
+    assert len(found.metadata.metadata_log) <= 20
+    found.transaction().set_properties(
+        {"history.expire.min-snapshots-to-keep": "4"}
+    ).commit_transaction()
+    for number in range(7, 10):
+        add(table, offsets(number), number)
+    assert snapshots_of(table) == 6
 
 
 def test_a_micro_batch_is_committed_once(table: IcebergTable) -> None:
