@@ -205,6 +205,7 @@ class PartitionCheck:
         try:
             batch.ensure_intact()
             marker = parse_end_marker(batch) if header.is_control else None
+            _ensure_readable(batch)
             if header.base_offset < self._end_offset or header.last_offset < header.base_offset:
                 what = f"offsets {header.base_offset} to {header.last_offset} descend"
                 raise InvalidRecord(what)
@@ -293,6 +294,17 @@ class PartitionCheck:
 
     def _log_path(self, base_offset: int) -> Path:
         return self._directory / names.log_name(base_offset)
+
+
+def _ensure_readable(batch: BatchView) -> None:
+    """Raise InvalidRecord unless each record can be read, as a reader of the service judges it."""
+    try:
+        for _ in batch.records():
+            pass
+    except InvalidRequest as error:
+        raise InvalidRecord(
+            f"{error}; its checksum is right, so it was written like this, and a cut leaves it"
+        ) from error
 
 
 def _base_of_log(name: str) -> int | None:

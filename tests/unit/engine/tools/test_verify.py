@@ -9,6 +9,8 @@ import pytest
 from engine.checkpoint.topics_file import TopicEntry, TopicsFile
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
+from engine.records.batch import stamp_crc
+from engine.records.header import HEADER_BYTES, parse_header
 from engine.segment.file_records import FileRecords
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
 from engine.state.producer_snapshot import encode_snapshot
@@ -75,6 +77,24 @@ def test_a_directory_that_was_closed_cleanly_has_nothing_to_tell() -> None:
     assert sought.checked.segments == len(SEGMENTS)
     assert sought.checked.batches == 8 * len(SEGMENTS)
     assert sought.checked.ends == {"events-0": 90}
+
+
+@pytest.mark.parametrize("place", [HEADER_BYTES, HEADER_BYTES + 4, -1])
+def test_a_batch_that_no_reader_can_read_is_damage_whatever_its_checksum(place: int) -> None:
+    """As the service judges it, which answers 500 for its records.
+
+    The checksum proves that the bytes are those that were written, by whatever program.
+    """
+    filled = fill()
+    path = segment_file(SEGMENTS[0], ".log")
+    content = bytearray(filled.world.fs.read_bytes(path))
+    size_bytes = parse_header(content, 0).size_bytes
+    content[place if place > 0 else size_bytes - 1] ^= 0x55
+    stamp_crc(content, 0, size_bytes)
+    rewrite(filled.world.fs, path, bytes(content))
+    found = [one for one in check(filled) if one.severity is Severity.DAMAGE]
+    assert [(one.file, one.position) for one in found][:1] == [(path, 0)]
+    assert "its checksum is right" in found[0].detail
 
 
 @pytest.mark.parametrize("archive", ["clean", "compacted"])
