@@ -183,6 +183,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         hot_lane=hot_lane(service),
         max_header_bytes=service.settings.max_header_bytes,
     )
+    idle_s = service.settings.keep_alive_ms // 1000
     config = uvicorn.Config(
         compose(service, stop),
         host=host,
@@ -195,9 +196,10 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         server_header=False,
         proxy_headers=False,
         backlog=2048,
-        timeout_keep_alive=service.settings.keep_alive_ms // 1000,
+        timeout_keep_alive=idle_s,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        headers=SAFE_HEADERS,
+        # Clients that know the time, such as Node's, use no connection that is about to be closed.
+        headers=[*SAFE_HEADERS, ("keep-alive", f"timeout={idle_s}")],
         **options,
     )
     server = Server(config, service, certificates)

@@ -34,7 +34,10 @@ def test_an_answer_travels_whole(served: Served) -> None:
         assert len(client.get(BATCHES).content) > 500_000
         assert [one["value"] for one in client.get(RECORDS).json()["records"]] == values
         assert client.get(f"{BATCHES}?offset=latest").content == b""
-        assert client.get("/livez").json() == {"status": "live"}
+        live = client.get("/livez")
+        assert live.json() == {"status": "live"}
+        for answer in (posted, live):  # for clients that would use it just when it is closed
+            assert answer.headers["keep-alive"] == "timeout=75"
 
 
 def test_a_poller_that_hangs_up_is_forgotten(served: Served) -> None:
