@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.client.commands.dump import dump
+from app.client.commands.session import EXIT_REFUSED
 from tests.cli.conftest import Run, objects
 from tests.support.golden import golden_archive
 
@@ -115,5 +116,5 @@ def test_ingest_of_a_topic_that_is_not_there(run: Run, tmp_path: Path) -> None:
     """The service's refusal is a sentence, too."""
     sink = f"parquet:{tmp_path / 'lake'}"
     refused = run("ingest", "--topic", "none", "--to", sink, "--checkpoint", str(tmp_path / "c"))
-    assert refused.exit_code == 1
+    assert refused.exit_code == EXIT_REFUSED
     assert "none" in refused.stderr

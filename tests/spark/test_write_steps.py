@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
-from pyspark_tidelog.errors import DataLossError, ServiceError, TidelogError
+from pyspark_tidelog.errors import DataLossError, OptionError, TidelogError
 from pyspark_tidelog.sink.abandoned_transactions import abort_abandoned
 from pyspark_tidelog.sink.ledger import GROUP_PREFIX
 from pyspark_tidelog.sink.options import WriteOptions
@@ -238,7 +238,7 @@ def test_a_topic_or_a_partition_that_is_not_there_is_told_by_name(
     tidelog: ServiceProcess, topic: str
 ) -> None:
     """Before anything is written to it."""
-    with pytest.raises(ServiceError, match="the service has no topic nowhere: create it first"):
+    with pytest.raises(OptionError, match="the service has no topic nowhere: create it first"):
         writer_of(tidelog, "nowhere", None).write(iter(rows("a")))
     batch = pa.record_batch({"value": pa.array([b"a"]), "partition": pa.array([2], pa.int32())})
     with pytest.raises(TidelogError, match="has no partition 2: column partition must be 0 to 1"):

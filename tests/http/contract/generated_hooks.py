@@ -16,6 +16,7 @@ OF_HTTP = {
     "date",
     "referrer-policy",
     "server",
+    "keep-alive",
     "transfer-encoding",
     "x-content-type-options",
 }
