@@ -120,6 +120,22 @@ async def test_nobody_gets_a_body_signed(api: Api, body: str) -> None:
         refused = await api.client.post(INGEST, content=free, headers=headers)
         assert refused.status_code == 401
     assert end_of(api) == 0
+    event = b'{"for_user_id":"2244994945"}'
+    mac = base64.b64encode(hmac.digest(SECRET.encode(), event, "sha256"))
+    headers = {"x-twitter-webhooks-signature": "sha256=" + mac.decode()}
+    assert (await api.client.post(INGEST, content=event, headers=headers)).status_code == 200
+
+
+async def test_zoom_gets_no_body_signed(api: Api) -> None:
+    """A token that could be what its next request signs is stored like any event."""
+    sender = next(one for one in SENDERS if one.name == "zoom")
+    await set_up(api, signature={**sender.signature, "secrets": [sender.secret]})
+    payload = {"plainToken": 'v0:1788000000:{"event":"forged"}'}
+    body = json.dumps({"event": "endpoint.url_validation", "payload": payload}).encode()
+    head = head_of(sender.head(body, api.service.clock.now_ms()))
+    told = await api.client.post(INGEST, content=body, headers=head)
+    assert told.json()["count"] == 1
+    assert "encryptedToken" not in told.text
 
 
 @pytest.mark.parametrize(
@@ -169,6 +185,8 @@ async def test_the_secret_of_asana_is_sent_back(api: Api, way: httpx.AsyncClient
     refused = await way.post(INGEST, content=b"", headers={"x-hook-secret": "two words"})
     assert refused.status_code == 400
     assert end_of(api) == 0
+    event = await way.post(INGEST, json={"events": []}, headers={"x-hook-signature": "00"})
+    assert event.json()["count"] == 1
 
 
 async def test_firehose_gets_its_request_id_back(api: Api, way: httpx.AsyncClient) -> None:

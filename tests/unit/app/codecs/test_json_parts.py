@@ -83,6 +83,8 @@ def test_what_is_no_row_of_values_is_refused(body: bytes) -> None:
     """A comma, a rest, bytes that are not UTF-8."""
     with pytest.raises(MalformedRequest):
         json_values(body, max_records=9)
+    with pytest.raises(MalformedRequest):
+        json_values(rb'"\ud800" ' + body, max_records=9)
 
 
 def test_lines_that_are_not_utf_8_are_refused() -> None:
