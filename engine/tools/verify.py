@@ -161,7 +161,10 @@ class _OneDirectory:
             if name in _OUR_FILES and self._fs.is_misplaced(path):
                 yield Finding(Severity.REFUSED, path, "it is not a regular file: move it away")
             elif name == names.LOCK_FILE:
-                detail = "a process uses the directory, or died in it: stop it before a check"
+                detail = (
+                    "a broker leaves it when it stops, this service if it was killed; if a process "
+                    "still uses the directory, stop it before a check"
+                )
                 yield Finding(Severity.NOTE, path, detail)
             elif name not in _OUR_FILES and not self._fs.is_directory(path):
                 if self._fs.is_misplaced(path):
