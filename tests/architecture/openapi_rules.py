@@ -4,6 +4,7 @@ Each stands for a generator that refused the document, or made code that did not
 not decode an answer; `tests/interop/test_generated_clients.py` runs the generators.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -220,6 +221,17 @@ def enumerations_keep_their_names_apart(document: Document) -> Iterator[str]:
                 yield f"{owner} and {name}: {value}"
 
 
+def parameters_keep_their_names_apart(document: Document) -> Iterator[str]:
+    """Go has one structure for the parameters of an operation, wherever they are sent."""
+    for operation in document.operations:
+        seen: set[str] = set()
+        for one in operation.get("parameters", ()):
+            name = re.sub("[^a-z]", "", one.get("x-go-name", one["name"]).lower())
+            if name in seen:
+                yield f"{operation['operationId']}: {one['name']}"
+            seen.add(name)
+
+
 def json_in_responses_has_an_example(document: Document) -> Iterator[str]:
     """Section 7 of the contract: a reader of the document sees what each looks like."""
     components = document.content["components"]["responses"]
@@ -247,5 +259,6 @@ RULES: tuple[Rule, ...] = (
     answers_have_one_schema,
     answers_may_grow_and_requests_may_not,
     enumerations_keep_their_names_apart,
+    parameters_keep_their_names_apart,
     json_in_responses_has_an_example,
 )

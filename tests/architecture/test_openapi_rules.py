@@ -57,6 +57,7 @@ OFFENCES: list[tuple[Rule, str, object]] = [
     (rules.bounds_are_integers_of_64_bits, f"{WANTED}|maximum", 2**63),
     (rules.bounds_are_integers_of_64_bits, f"{WANTED}|format", "uint8"),
     (rules.no_keyword_is_passed_over, f"{WANTED}|const", 1),
+    (rules.parameters_keep_their_names_apart, f"{LOG}/tail|get|parameters|3|name", "offset"),
     (rules.parameters_are_described, f"{READ}|parameters|0|description", ""),
     (rules.parameters_are_described, f"{READ}|parameters|2|description", "Where to start."),
     (rules.members_are_described, f"{MEMBERS}|topic|description", ""),

@@ -77,8 +77,17 @@ def document(app: FastAPI) -> Json:
 def _plain_parameters(made: Json) -> None:
     for path in made["paths"].values():
         for operation in path.values():
-            parameters = operation.get("parameters", ())
-            operation["parameters"] = [plain_parameter(one) for one in parameters]
+            parameters = [plain_parameter(one) for one in operation.get("parameters", ())]
+            operation["parameters"] = parameters
+            headers = {_letters(one) for one in parameters if one["in"] == "header"}
+            for one in parameters:
+                if one["in"] == "query" and _letters(one) in headers:
+                    # Generators for Go make fields of one structure of both.
+                    one["x-go-name"] = f"{one['name'][:1].upper()}{one['name'][1:]}InQuery"
+
+
+def _letters(parameter: Json) -> str:
+    return str(parameter["name"]).replace("-", "").replace("_", "").lower()
 
 
 def _add_examples(made: Json) -> None:
