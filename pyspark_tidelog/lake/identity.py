@@ -16,11 +16,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from pyspark.sql.types import StructType
+
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.checkpoint import Checkpoint
 from pyspark_tidelog.tables.places import IDENTITY_NAME, Place
 
 VERSION: Final = 3
+_SCHEMA: Final = "another schema"
+_SHOWN_COLUMNS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,32 @@ def _without(terms: Terms, known: Terms) -> Mapping[str, Any] | None:
     return {**terms.schema, "fields": kept}
 
 
+def _difference(known: Terms, terms: Terms) -> str:
+    """Say which columns of two schemas differ, as `-` what was and `+` what would be."""
+
+    def columns(schema: Mapping[str, Any] | None) -> dict[str, str]:
+        found = StructType([]) if schema is None else StructType.fromJson(dict(schema))
+        return {
+            each.name: f"{each.name} {each.dataType.simpleString()}"
+            + ("" if each.nullable else " NOT NULL")
+            for each in found.fields
+        }
+
+    before, now = columns(known.schema), columns(terms.schema)
+    names = [*before, *(name for name in now if name not in before)]
+    changed = [name for name in names if before.get(name) != now.get(name)]
+    lines = [
+        f"{sign} {side[name]}"
+        for name in changed
+        for sign, side in (("-", before), ("+", now))
+        if name in side
+    ]
+    if not lines:
+        return "the same columns in another order"
+    more = len(lines) - _SHOWN_COLUMNS
+    return ", ".join(lines[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
+
+
 def _require_own(place: Place, checkpoint: Checkpoint, known: Identity | None) -> None:
     owner = load_identity(place)
     if owner is None and place.has_data():
@@ -195,7 +225,7 @@ def _require_same(checkpoint: Checkpoint, known: Terms, terms: Terms) -> None:
                 f"checkpoint and sink"
             )
     for what, before, now in (
-        ("another schema", known.schema, _without(terms, known)),
+        (_SCHEMA, known.schema, _without(terms, known)),
         ("other columns to partition by", known.partition_by, terms.partition_by),
         (
             "another place for bad records",
@@ -207,9 +237,10 @@ def _require_same(checkpoint: Checkpoint, known: Terms, terms: Terms) -> None:
         ("another isolation level", known.isolation, terms.isolation),
     ):
         if before != now:
+            detail = f" ({_difference(known, terms)})" if what == _SCHEMA else ""
             raise JobError(
-                f"{checkpoint} belongs to a job with {what}: use the options of its first run, or "
-                f"choose a new checkpoint and sink"
+                f"{checkpoint} belongs to a job with {what}{detail}: use the options of its "
+                f"first run, or choose a new checkpoint and sink"
             )
 
 

@@ -54,6 +54,34 @@ class Place:
             return identity
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "difference"),
+    [
+        ("id INT, a STRING", "id BIGINT, a STRING", "(- id int, + id bigint): use the options"),
+        ("id INT, a STRING", "id INT", "(- a string)"),
+        ("id INT", "id INT, b DATE NOT NULL", "(+ b date NOT NULL)"),
+        ("id INT, a STRUCT<x: INT>", "id INT, a STRUCT<x: DATE>", "(- a struct<x:int>, + a "),
+        ("id INT, a INT", "a INT, id INT", "(the same columns in another order)"),
+        (
+            ", ".join(f"c{n} INT" for n in range(12)),
+            ", ".join(f"c{n} DATE" for n in range(12)),
+            "- c4 int, + c4 date and 14 more)",
+        ),
+    ],
+)
+def test_what_differs_between_two_schemas_is_said(
+    tmp_path: Path, before: str, now: str, difference: str
+) -> None:
+    """Column by column, as what was and what would be."""
+    place = Place(tmp_path)
+    place.claim(terms={"schema": parse_schema(before).jsonValue()})
+    (place.checkpoint / "offsets").mkdir()
+    (place.checkpoint / "offsets" / "0").touch()
+    with pytest.raises(JobError) as refused:
+        place.claim(terms={"schema": parse_schema(now).jsonValue()})
+    assert difference in str(refused.value)
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
@@ -89,7 +117,7 @@ def test_a_first_run_that_died_between_both_marks_is_taken_up(place: Place) -> N
         ("a sink of another job", "belongs to another checkpoint than .*: use that one"),
         ("a damaged mark", "_tidelog-job.json in .* is damaged"),
         ("a mark of the future", "was written by another version of tidelog"),
-        ("another schema", "belongs to a job with another schema: use the options of its first"),
+        ("another schema", r"belongs to a job with another schema \("),
         ("other partitions", "belongs to a job with other columns to partition by"),
         ("headers", "belongs to a job with another setting of --headers"),
         ("another isolation", "belongs to a job with another isolation level"),
