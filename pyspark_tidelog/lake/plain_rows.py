@@ -22,9 +22,9 @@ from pyspark_tidelog.tables.json_rows import (
     FLOAT_MAX,
     Fitted,
     arrow_type_of,
-    fitted_one_by_one,
-    in_a_line,
+    below,
     json_of,
+    read_each,
 )
 
 _BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
@@ -34,6 +34,7 @@ _TIME: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)|\\.")
 """An escape of JSON text; the group is a surrogate without its pair."""
+_UNREADABLE: Final = (ValueError, OverflowError, RecursionError, decimal.InvalidOperation)
 _INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
@@ -64,23 +65,13 @@ class PlainRows:
 
     def fit(self, values: Iterable[bytes | None]) -> Fitted:
         """Return a row for each value, in order."""
-        rows: list[dict[str, Any] | None] = []
-        reasons: list[str | None] = []
-        unknown: list[str | None] = []
-        for value in values:
-            row: dict[str, Any] | None = {}
-            reason = beyond = None
-            if value is not None:
-                try:
-                    found: dict[str, Any] = {}
-                    row = _struct(_parsed(value), self._schema, "", found)
-                    beyond = json_of(found) if found else None
-                except (ValueError, OverflowError, RecursionError, decimal.InvalidOperation) as no:
-                    row, reason = None, in_a_line(no)
-            rows.append(row)
-            reasons.append(reason)
-            unknown.append(beyond)
-        return fitted_one_by_one(rows, reasons, unknown, arrow_type_of(self._schema))
+        read = read_each(values, self._read, _UNREADABLE)
+        return read.fitted_one_by_one(arrow_type_of(self._schema))
+
+    def _read(self, value: bytes) -> tuple[dict[str, Any], str | None]:
+        found: dict[str, Any] = {}
+        row = _struct(_parsed(value), self._schema, "", found)
+        return row, json_of(found) if found else None
 
 
 def _parsed(value: bytes) -> Any:  # noqa: ANN401 -- what JSON holds
@@ -115,7 +106,7 @@ def _value(value: Any, data_type: T.DataType, pointer: str, unknown: dict[str, A
             _require(value, dict, "an object", pointer)
             types = data_type.valueType, data_type.valueContainsNull
             return {
-                name: _nullable(each, *types, _below(pointer, name), unknown)
+                name: _nullable(each, *types, below(pointer, name), unknown)
                 for name, each in value.fields
             }
         case T.DecimalType():
@@ -147,23 +138,19 @@ def _struct(
     row: dict[str, Any] = {}
     beyond: dict[str, dict[str, Any]] = {}
     for name, each in value.fields:
-        below = _below(pointer, name)
+        inner = below(pointer, name)
         beyond[name] = {}  # of several fields with one name, the last one counts
         if name in types:
             known = types[name]
-            row[name] = _nullable(each, known.dataType, known.nullable, below, beyond[name])
+            row[name] = _nullable(each, known.dataType, known.nullable, inner, beyond[name])
         else:
-            beyond[name][below] = each
+            beyond[name][inner] = each
     for each in schema.fields:
         if not each.nullable and each.name not in row:
-            raise ValueError(f"{_below(pointer, each.name)} is missing")
+            raise ValueError(f"{below(pointer, each.name)} is missing")
     for found in beyond.values():
         unknown.update(found)
     return row
-
-
-def _below(pointer: str, name: str) -> str:
-    return f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def _require(value: Any, kind: type | tuple[type, ...], what: str, pointer: str) -> None:  # noqa: ANN401 -- what JSON holds

@@ -18,9 +18,9 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Required, TypedDict
 
 import msgspec
@@ -78,25 +78,14 @@ class JsonRows:
 
     def fit(self, values: Iterable[bytes | None]) -> Fitted:
         """Return a row for each value, in order."""
-        rows: list[dict[str, Any] | None] = []
-        reasons: list[str | None] = []
-        unknown: list[str | None] = []
-        for value in values:
-            row: dict[str, Any] | None = {}
-            reason = beyond = None
-            if value is not None:
-                try:
-                    row = self._decoder.decode(value)
-                    beyond = self._unknown_in(value)
-                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                    row, reason = None, in_a_line(error)
-            rows.append(row)
-            reasons.append(reason)
-            unknown.append(beyond)
+        read = read_each(values, self._read, _UNREADABLE)
         with suppress(*NOT_ARROW):
-            return Fitted(pa.array(rows, self._arrow_type), reasons, unknown)
-        rows = [None if row is None else _with_text(row, self._schema) for row in rows]
-        return fitted_one_by_one(rows, reasons, unknown, self._arrow_type)
+            return read.fitted(self._arrow_type)
+        read.rows = [None if row is None else _with_text(row, self._schema) for row in read.rows]
+        return read.fitted_one_by_one(self._arrow_type)
+
+    def _read(self, value: bytes) -> tuple[dict[str, Any], str | None]:
+        return self._decoder.decode(value), self._unknown_in(value)
 
     def _unknown_in(self, value: bytes) -> str | None:
         if self._checker is not None:
@@ -110,22 +99,53 @@ class JsonRows:
 NOT_ARROW: Final = (pa.ArrowException, OverflowError, ValueError)
 """What PyArrow raises for a value that exceeds its type."""
 
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
-def fitted_one_by_one(
-    rows: list[dict[str, Any] | None],
-    reasons: list[str | None],
-    unknown: list[str | None],
-    arrow_type: pa.StructType,
-) -> Fitted:
-    """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
-    with suppress(*NOT_ARROW):
-        return Fitted(pa.array(rows, arrow_type), reasons, unknown)
-    for index, row in enumerate(rows):
-        try:
-            pa.array([row], arrow_type)
-        except NOT_ARROW as error:
-            rows[index], reasons[index], unknown[index] = None, in_a_line(error), None
-    return Fitted(pa.array(rows, arrow_type), reasons, unknown)
+
+@dataclass(slots=True)
+class Read:
+    """Values as objects of Python, in order, before Arrow has seen them."""
+
+    rows: list[dict[str, Any] | None] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    unknown: list[str | None] = field(default_factory=list)
+
+    def fitted(self, arrow_type: pa.StructType) -> Fitted:
+        """Return them as Arrow has them; raise one of NOT_ARROW if a value exceeds its type."""
+        return Fitted(pa.array(self.rows, arrow_type), self.reasons, self.unknown)
+
+    def fitted_one_by_one(self, arrow_type: pa.StructType) -> Fitted:
+        """Find the rows that are valid JSON of the schema but exceed an Arrow type."""
+        with suppress(*NOT_ARROW):
+            return self.fitted(arrow_type)
+        for index, row in enumerate(self.rows):
+            try:
+                pa.array([row], arrow_type)
+            except NOT_ARROW as error:
+                self.rows[index], self.unknown[index] = None, None
+                self.reasons[index] = in_a_line(error)
+        return self.fitted(arrow_type)
+
+
+def read_each(
+    values: Iterable[bytes | None],
+    read: Callable[[bytes], tuple[dict[str, Any], str | None]],
+    unreadable: tuple[type[Exception], ...],
+) -> Read:
+    """Read each value as a row and the fields beyond it; one that raises `unreadable` is bad."""
+    found = Read()
+    for value in values:
+        row: dict[str, Any] | None = {}
+        reason = beyond = None
+        if value is not None:
+            try:
+                row, beyond = read(value)
+            except unreadable as error:
+                row, reason = None, in_a_line(error)
+        found.rows.append(row)
+        found.reasons.append(reason)
+        found.unknown.append(beyond)
+    return found
 
 
 def arrow_type_of(data_type: T.DataType) -> pa.DataType:
@@ -225,7 +245,7 @@ def _unknown(value: Any, data_type: T.DataType, pointer: str) -> Iterator[tuple[
         case T.StructType() if isinstance(value, dict):
             types = {each.name: each.dataType for each in data_type.fields}
             for name, each in value.items():
-                inner = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+                inner = below(pointer, name)
                 if name in types:
                     yield from _unknown(each, types[name], inner)
                 else:
@@ -235,8 +255,7 @@ def _unknown(value: Any, data_type: T.DataType, pointer: str) -> Iterator[tuple[
                 yield from _unknown(each, data_type.elementType, f"{pointer}/{index}")
         case T.MapType() if isinstance(value, dict):
             for name, each in value.items():
-                inner = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
-                yield from _unknown(each, data_type.valueType, inner)
+                yield from _unknown(each, data_type.valueType, below(pointer, name))
 
 
 def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- what JSON holds
@@ -255,6 +274,11 @@ def _with_text(value: Any, data_type: T.DataType) -> Any:  # noqa: ANN401 -- wha
             return {name: _with_text(each, types[name]) for name, each in value.items()}
         case _:
             return value
+
+
+def below(pointer: str, name: str) -> str:
+    """Return the JSON Pointer (RFC 6901) of a field of what a pointer leads to."""
+    return f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def json_of(value: Any) -> str:  # noqa: ANN401 -- what JSON holds
