@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from io import BufferedIOBase
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -71,6 +71,16 @@ class Answer:
                 f"the service responded with {bytes(self.body[:80])!r} instead of JSON of "
                 f"{kind.__name__} ({error}): is it tidelog?"
             ) from error
+
+
+class _Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    path: str
+    body: bytes | None
+    headers: Mapping[str, str]
+    max_bytes: int
 
 
 class _WholeHead(HTTPResponse):
@@ -211,9 +221,10 @@ class ServiceClient:
         """Send a request and return its answer as `get` does. The request must be idempotent."""
         if headers is None:
             headers = {} if body is None else _JSON_BODY
+        asked = _Asked(method, path, body, headers, max_bytes)
         for attempt in range(self._endpoint.retries + 1):
             try:
-                answer = self._exchange(method, path, body, headers, max_bytes)
+                answer = self._exchange(asked)
                 _ensure_whole(answer, may_break=may_break)
             except ssl.SSLCertVerificationError as error:
                 raise RefusedError(
@@ -237,33 +248,19 @@ class ServiceClient:
             f"is the service running there?"
         )
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        max_bytes: int,
-    ) -> Answer:
+    def _exchange(self, asked: _Asked) -> Answer:
         """Send one request and read its answer, over the open connection if there is one."""
         is_reused = self._connection is not None
         try:
-            return self._send(method, path, body, headers, max_bytes)
+            return self._send(asked)
         except (ConnectionError, HTTPException):
             # The server may have closed an idle connection. That does not count as an attempt.
             if not is_reused:
                 raise
             self.close()
-            return self._send(method, path, body, headers, max_bytes)
+            return self._send(asked)
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        max_bytes: int,
-    ) -> Answer:
+    def _send(self, asked: _Asked) -> Answer:
         if self._unread is not None and self._unread.length:
             self.close()
         self._unread = None
@@ -272,13 +269,13 @@ class ServiceClient:
         head = {"Accept": "*/*", "User-Agent": "pyspark-tidelog"}
         if self._authorization:
             head["Authorization"] = self._authorization
-        head |= headers
-        self._connection.request(method, self._address.path + path, body, head)
+        head |= asked.headers
+        self._connection.request(asked.method, self._address.path + asked.path, asked.body, head)
         response = self._connection.getresponse()
         if response.status == _PARTIAL:
             self._unread, data, is_whole = response, bytearray(), True
         else:
-            data, is_whole = self._read_body(response, max_bytes)
+            data, is_whole = self._read_body(response, asked.max_bytes)
         named = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, named, data, is_whole=is_whole)
 

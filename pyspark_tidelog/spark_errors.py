@@ -17,16 +17,15 @@ _CAUSES: Final = (
 # The same offsets would fail again.
 _PERMANENT: Final = frozenset({"OptionError", "DataLossError", "DamagedBatchError", "JobError"})
 
-_PERMANENT_ADVICE: Final = (
+_TOO_LONG: Final = "File name too long"
+_ADVICE: Final = (
     (
-        "File name too long",
+        _TOO_LONG,
         (
             "a value of a partition column is too long for the name of a folder: partition by "
             "another column or by an expression, such as NAME=substr(COLUMN, 1, 20), in a new table"
         ),
     ),
-)
-_ADVICE: Final = (
     (
         "No space left on device",
         "there is no space left for the lake: free some and run the job again",
@@ -73,12 +72,9 @@ class RootCause(NamedTuple):
 def root_cause(message: str) -> RootCause:
     """Return the root cause in the text of a Spark exception."""
     sentence, kind = _last_error(message)
-    for sign, advice in _PERMANENT_ADVICE:
-        if sign in sentence:
-            return RootCause(f"{advice} ({sentence})", is_permanent=True)
     for sign, advice in _ADVICE:
         if sign in sentence:
-            return RootCause(f"{advice} ({sentence})", is_permanent=False)
+            return RootCause(f"{advice} ({sentence})", is_permanent=sign == _TOO_LONG)
     return RootCause(sentence, is_permanent=kind in _PERMANENT)
 
 

@@ -248,8 +248,6 @@ def open_catalog(target: Target) -> tuple[Catalog, tuple[str, ...]]:
             f"the Iceberg catalog {name} cannot be reached: {sentence_of(error)}"
         ) from error
     except Exception as error:
-        if not type(error).__module__.startswith("sqlalchemy."):
-            raise
         raise OptionError(
             f"the Iceberg catalog {name} cannot be opened: its database refuses: {_of_sql(error)}"
         ) from error
@@ -268,10 +266,7 @@ def current(target: Target) -> CatalogTable | None:
 
 @contextmanager
 def _catalog_errors(target: Target, done: str) -> Iterator[None]:
-    """Raise OptionError for a catalog that is not configured so that this can work, or JobFailed.
-
-    SQLAlchemy's errors are known by their module: the package is there for SQL catalogs only.
-    """
+    """Raise OptionError for a catalog that is not configured for this, JobFailed for others."""
     try:
         yield
     except (RESTError, OSError) as error:
@@ -283,8 +278,6 @@ def _catalog_errors(target: Target, done: str) -> Iterator[None]:
             f"PYICEBERG_CATALOG__{name}__WAREHOUSE to the folder or URL of its tables"
         ) from error
     except Exception as error:
-        if not type(error).__module__.startswith("sqlalchemy."):
-            raise
         text = _of_sql(error)
         raise JobFailed(
             f"{target} cannot be {done}, because its catalog's database refuses: {text}",
@@ -293,6 +286,12 @@ def _catalog_errors(target: Target, done: str) -> Iterator[None]:
 
 
 def _of_sql(error: Exception) -> str:
+    """Return what the database of a catalog says; raise any other error again.
+
+    SQLAlchemy's errors are known by their module: the package is there for SQL catalogs only.
+    """
+    if not type(error).__module__.startswith("sqlalchemy."):
+        raise error
     return sentence_of(error).partition("(Background on this error")[0].strip()
 
 

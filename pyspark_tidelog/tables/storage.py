@@ -199,8 +199,7 @@ def storage_failure(place: object, done: str, error: Exception) -> JobFailed:
     """Return the error for a table or file that cannot be read or written, with its remedy."""
     text = sentence_of(error)
     if any(sign in text for sign in _OF_METADATA):
-        url = str(place).removeprefix("delta:")
-        variables = _CREDENTIALS.get(url[:2], "those of the store's library")
+        variables = _CREDENTIALS.get(str(place)[:2], "those of the store's library")
         return JobFailed(
             f"{place} cannot be {done}: there are no credentials for it; set {variables} in the "
             f"environment",
