@@ -1,8 +1,8 @@
 """Who made the things that a limit counts, so that one principal cannot make all of them.
 
 Requests and bytes are given back; topics and group offsets stay until somebody deletes them. Their
-files do not say who made them, so a share counts what was made since the start. After a restart
-what is there counts for nobody, and what is left is shared out anew: something always remains.
+files do not say who made them, so a share counts only what was made since the start. At a restart
+the counts begin at 0 and each principal gets a share of what is free, so something is always free.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Generic, TypeVar
 
+from app.limits.shares import is_beyond_share
 from engine.errors import PolicyViolation
 
 K = TypeVar("K")
@@ -36,7 +37,7 @@ class Makers(Generic[K]):
         """
         own = self._counts[maker] if maker else 0
         percent = self._share_percent
-        if own and (own + 1) * (100 - percent) > percent * (self._limit_value - total - 1):
+        if own and is_beyond_share(own + 1, self._limit_value - total - 1, percent):
             raise PolicyViolation(
                 f"{maker} made {own} of {self._limit} ({self._limit_value}) since the service "
                 f"started, which is its share (max_share_percent: {percent}): delete what is not "

@@ -12,6 +12,11 @@ _HOST_BITS: Final = 64
 """IPv6: a single host usually has all addresses of its /64 network."""
 
 
+def is_beyond_share(own: int, free: int, share_percent: int) -> bool:
+    """Whether a holder has more than its share while so much is free."""
+    return own * (100 - share_percent) > share_percent * free
+
+
 class Pool:
     """Use of one resource, in total and by holder. Belongs to the event loop.
 
@@ -47,7 +52,7 @@ class Pool:
             )
         if own:  # most requests are their holder's only one
             percent = self._share_percent
-            if (own + amount) * (100 - percent) > percent * (self.limit - total):
+            if is_beyond_share(own + amount, self.limit - total, percent):
                 raise Overloaded(
                     f"this client holds its share ({self._share_name}: {percent}) of "
                     f"{self._name} ({self.limit})",

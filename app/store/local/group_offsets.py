@@ -196,8 +196,7 @@ class LocalGroupOffsets(GroupOffsets):
         assert self._changing.locked(), "what is judged must be what is replaced"
         home = self._ensure_readable(key.group)
         group = self._groups.get(key.group)
-        is_new_group, is_new = group is None, group is None or key not in group.cursors
-        if is_new:
+        if group is None or key not in group.cursors:
             self._ensure_room(key.group, maker)
         now_ms = self._clock.now_ms()
         content = None if value is None else encode_value(value)
@@ -216,12 +215,12 @@ class LocalGroupOffsets(GroupOffsets):
             appended = await self._workers.write(append)
         self._commits.note_append()
         stored = Stored(value, home, appended.base_offset)
-        group = self._groups.setdefault(key.group, _Group(home))
-        versions = group.cursors.setdefault(key, [])
-        self._cursors_count += not versions
-        if is_new_group:
+        if key.group not in self._groups:
+            self._groups[key.group] = _Group(home)
             self._makers_of_groups.add(maker, key.group)
-        if is_new:
+        versions = self._groups[key.group].cursors.setdefault(key, [])
+        if not versions:
+            self._cursors_count += 1
             self._makers.add(maker, key)
         settled = self._on_disk(versions)
         if settled is not None:
