@@ -204,8 +204,7 @@ class PutIngestSignature(_SignatureFields):
 
     @model_validator(mode="after")
     def _as_the_scheme_takes_it(self) -> Self:
-        of_hmac = ("header", "algorithm", "encoding", "prefix")
-        given = [name for name in of_hmac if getattr(self, name) is not None]
+        given = [name for name in _OPTIONS_OF["hmac"] if getattr(self, name) is not None]
         foreign = [name for name in given if name not in _OPTIONS_OF.get(self.scheme, ())]
         if foreign:
             raise _fault(f"{foreign[0]} is for the scheme hmac: {self.scheme} brings its own")

@@ -200,17 +200,18 @@ def json_values(body: Body, *, max_records: int) -> Sequence[Buffer]:
         if whole is body and len(body) <= PIECE_BYTES:
             values: Sequence[Buffer] = _ONE.decode_lines(body)
         else:
-            values = _values_one_by_one(memoryview(whole), max_records, body)
+            values = _values_one_by_one(whole, max_records, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed_json(body, error) from None
     ensure_count(len(values), max_records=max_records)
     return values
 
 
-def _values_one_by_one(view: memoryview, max_records: int, sent: Body) -> Sequence[Buffer]:
-    """Find the values in a text, and cut them from the bytes that were sent."""
+def _values_one_by_one(body: Body, max_records: int, sent: Body) -> Sequence[Buffer]:
+    """Find the values in `body`, and cut them from `sent`, as `_counted` does."""
+    view = memoryview(body)
     values: list[Buffer] = []
-    start, end = 0, len(bytes(view).rstrip(_BLANKS))
+    start, end = 0, len(body.rstrip(_BLANKS))
     while start < end:
         ensure_count(len(values) + 1, max_records=max_records)
         after = start + _end_of_first(view[start:end])

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from app.operations.ingest.signatures.signature import Claim, Signature, canonical_base64
+from app.operations.ingest.signatures.standard_webhooks import ed25519_key
 from engine.types import Buffer
 from schemas.ingest import PutIngestSignature, Scheme
 
@@ -83,11 +84,7 @@ class Discord(_PublicKeySignature):
 
     @staticmethod
     def _key(secret: str) -> Key:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # slow to load
-            Ed25519PublicKey,
-        )
-
-        return Ed25519PublicKey.from_public_bytes(unhexlify(secret))
+        return ed25519_key(unhexlify(secret))
 
     @staticmethod
     def _decoded(value: bytes) -> bytes | None:

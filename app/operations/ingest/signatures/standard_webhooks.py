@@ -42,7 +42,7 @@ class StandardWebhooks(HmacSignature):
         keys = [standard_webhooks_key(secret) for secret in document.secrets or ()]
         symmetric = [key for is_public_key, key in keys if not is_public_key]
         super().__init__(document, symmetric, encoding="base64")
-        self._public_keys = [_public_key(key) for is_public_key, key in keys if is_public_key]
+        self._public_keys = [ed25519_key(key) for is_public_key, key in keys if is_public_key]
 
     def _value(self, head: Mapping[bytes, bytes], name: str) -> bytes:
         """Return a header by its name in the specification, or by Svix's own, its default."""
@@ -85,7 +85,8 @@ class StandardWebhooks(HmacSignature):
         return is_signed
 
 
-def _public_key(key: bytes) -> Ed25519PublicKey:
+def ed25519_key(key: bytes) -> Ed25519PublicKey:
+    """Return a public key by its 32 bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # slow to load
         Ed25519PublicKey,
     )

@@ -1,6 +1,6 @@
 """Schemes that sign nothing and send a secret in a header: `gitlab`, and `token-header` for others.
 
-Whoever sees one request can send others, so such a sender needs TLS.
+Anyone who sees one request can send others, so use TLS for such a sender.
 """
 
 from __future__ import annotations
