@@ -6,15 +6,12 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import CodeType
 from typing import Any, Final
 
 import pytest
 
-import app
-import engine
 from app.operations.service import Service
-from tests.support.counting import counted
+from tests.support.counting import counted, is_ours
 from tests.support.credentials import bearer, create_key
 from tests.support.service import client_of, fast, open_service
 from tests.support.wire import Listener
@@ -32,7 +29,6 @@ OPERATIONS: Final = [
     if method in METHODS
 ]
 NAMES: Final = {"topic": "events", "partition": "0", "group": "g", "token": "tli_000000000000_x"}
-OURS: Final = tuple(str(Path(room.__file__ or "").parent) for room in (app, engine))
 OPEN: Final = frozenset(
     {"getLiveness", "getReadiness", "getService", "allowIngest", "allowIngestWithToken"}
 )
@@ -45,10 +41,6 @@ MAX_ANSWER_BYTES: Final = 2_000
 
 CONSTANT: Final = ["/openapi.json", "/docs", "/console/", "/console/topics/x", "/", "/nowhere"]
 """Paths beside the operations: pages that were made once, and what is not there."""
-
-
-def is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(OURS)
 
 
 def url_of(path: str) -> str:

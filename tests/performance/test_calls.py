@@ -1,16 +1,12 @@
 """What a hot request costs in functions written in Python: they are counted, time is not."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
-from types import CodeType
 
 import pytest
 
-import app
-import engine
 from app.operations.service import Service
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
-from tests.support.counting import counted
+from tests.support.counting import counted, is_ours
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_in_memory, open_service
 from tests.support.wire import Connection, Listener, request, turn
@@ -18,8 +14,6 @@ from tests.support.wire import Connection, Listener, request, turn
 pytestmark = pytest.mark.anyio
 
 ROUNDS = 5
-OURS = (*(str(Path(room.__file__ or "").parent) for room in (app, engine)), "<string>")
-"""Where functions of ours are; those of named tuples have no file."""
 
 
 @pytest.fixture
@@ -44,10 +38,6 @@ async def prepared(service: Service) -> Connection:
         connection.send(setting_up)
         assert (await connection.answer()).status in {200, 201}
     return connection
-
-
-def is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(OURS)
 
 
 async def calls_for(connection: Connection, pieces: list[bytes]) -> int:

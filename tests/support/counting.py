@@ -5,7 +5,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import CodeType, FrameType
+from typing import Final
+
+import app
+import engine
+
+OURS: Final = (*(str(Path(room.__file__ or "").parent) for room in (app, engine)), "<string>")
+"""Where functions of ours are; those of named tuples have no file."""
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether a function is the project's own."""
+    return code.co_filename.startswith(OURS)
 
 
 @dataclass
