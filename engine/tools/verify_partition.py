@@ -59,6 +59,14 @@ class Scope:
             return False
         return end_offset is None or end_offset > self.recovery_point
 
+    @property
+    def trimmed_below(self) -> int | None:
+        """Where a segment ends whose preallocated tail is cut by opening, though it is not scanned.
+
+        A power cut may bring back the tail that a roll cut after the last flush.
+        """
+        return None if self.was_clean else self.recovery_point
+
 
 class PartitionCheck:
     """One check of one directory; iterate over `findings` once, to its end."""
@@ -270,7 +278,10 @@ class PartitionCheck:
         """Yield a finding for the bytes after the last batch that can be framed."""
         self._is_whole = False
         count = records.size_bytes - position
-        is_torn = is_scanned and _is_torn(records, position)
+        is_untrimmed = self._end_offset == self._scope.trimmed_below and records.is_zeros_from(
+            position
+        )
+        is_torn = is_untrimmed or (is_scanned and _is_torn(records, position))
         self._is_end_known = is_torn
         if is_torn:
             what = f"{count} bytes of an unfinished append: opening cuts them"

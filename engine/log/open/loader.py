@@ -157,6 +157,8 @@ class Loader:
         if self._are_epochs_lost:
             rebuild_epochs(epochs, self._segments)
         self._gaps = self._read_gaps(epochs)
+        if not self._request.was_clean:
+            self._trim_below_recovery_point()
         try:
             self._rebuild_missing_indexes(epochs)
             if not self._request.was_clean:
@@ -329,6 +331,36 @@ class Loader:
         elif not self._gaps.may_follow(following.base_offset, next_offset):
             missing = f"offsets {next_offset} to {following.base_offset - 1} are missing"
             self._report.lost(f"{missing} after the end of {path}")
+
+    def _trim_below_recovery_point(self) -> None:
+        """Cut the preallocated tail of a segment that ends at the recovery point.
+
+        A roll cut it, after the flush that wrote the recovery point, and a power cut may bring it
+        back while the next segment stays. Everything else below the recovery point is on disk.
+        """
+        end_offset = self._request.recovery_point
+        segment = self._segments.floor(end_offset - 1)
+        following = self._segments.floor(end_offset)
+        if segment is None or following is None or following.base_offset != end_offset:
+            return
+        end, next_offset = 0, segment.base_offset
+        try:
+            for position, header in segment.headers(self._last_indexed_position(segment)):
+                end, next_offset = position + header.size_bytes, header.next_offset
+        except StoredDataCorrupt:
+            if next_offset == end_offset and segment.records.is_zeros_from(end):
+                segment.records.truncate(end)
+                segment.records.sync()
+
+    def _last_indexed_position(self, segment: Segment) -> int:
+        """Return from where a walk to the segment's end begins; 0 without a usable index."""
+        if names.index_name(segment.base_offset) not in self._found.names:
+            return 0
+        try:
+            segment.indexes.offset.sanity_check()
+        except CorruptIndex:
+            return 0
+        return segment.indexes.offset.last_entry.position
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)

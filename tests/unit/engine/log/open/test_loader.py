@@ -5,6 +5,8 @@ import zlib
 
 import pytest
 
+from engine.errors import StoredDataCorrupt
+from engine.fs import names
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
 from engine.types import AppendOrigin
@@ -168,6 +170,49 @@ def test_preallocated_zeros_are_cut_after_a_crash() -> None:
         4_096 - size,
         None,
     )
+
+
+@pytest.mark.parametrize("index", ["sound", "missing", "damaged"])
+def test_a_preallocated_tail_that_a_roll_cut_is_cut_again(index: str) -> None:
+    """The next segment's name may be on disk before the roll's cut of this one is.
+
+    Nothing below the recovery point is scanned, so the log was offline until a repair.
+    """
+    world = World()
+    config = with_config(preallocate=True, segment_bytes=4_096, index_interval_bytes=0)
+    log = world.open_log(config)
+    values = fill(log, batches=5)
+    recovery_point = log.durability.flush()
+    size = log.reader.size_bytes
+    log.roll()
+    world.fs.sync_directory(DIRECTORY)  # as the flush does that runs beside the roll
+    world.restart(power_cut=True)
+    assert world.disk.size_bytes(log_path()) == 4_096
+    path = DIRECTORY / names.index_name(0)
+    if index == "missing":
+        world.disk.remove(path)
+    elif index == "damaged":
+        put(world, path.name, b"\xff" * 17)
+    again = world.open_log(config, recovery_point=recovery_point)
+    assert (read_values(again), again.reader.size_bytes) == (values, size)
+    assert again.durability.recovery.damage is None
+
+
+def test_zeros_in_place_of_records_below_the_recovery_point_are_no_tail() -> None:
+    """They are damage, which a start must not cut away."""
+    world = World()
+    log = world.open_log(CONFIG)
+    fill(log, batches=5)
+    recovery_point = log.durability.flush()
+    log.roll()
+    log.durability.flush()
+    content = world.disk.read_bytes(log_path())
+    world.restart(power_cut=True)
+    last = len(content) // 5
+    put(world, log_path().name, content[:-last] + bytes(last))
+    with pytest.raises(StoredDataCorrupt):
+        world.open_log(CONFIG, recovery_point=recovery_point)
+    assert world.disk.size_bytes(log_path()) == len(content)
 
 
 def test_a_rebuilt_index_keeps_the_snapshots_above_it() -> None:
