@@ -34,9 +34,7 @@ class SyncOrder(NamedTuple):
     """The files to sync before the log end at the order's creation may be committed."""
 
     segments: tuple[Segment, ...]
-    """The last one was the active segment."""
-    active_bytes: int
-    """The size of the active segment; it may have grown or been sealed since."""
+    """The last one was the active segment; it may have grown or been sealed since."""
     has_new_names: bool
     """Whether the name of a new segment file may not be on disk yet."""
 
@@ -219,16 +217,16 @@ class LocalLog:
 
     def sync_order(self) -> SyncOrder:
         """Return what to sync so that everything appended until now is on disk."""
-        active = self.segments.active
-        return SyncOrder((*self._unsynced, active), active.size_bytes, self.has_new_names)
+        return SyncOrder((*self._unsynced, self.segments.active), self.has_new_names)
 
     def synced(self, order: SyncOrder) -> None:
-        """Note that `order` ran; later appends and rolls are still unsynced."""
+        """Note that `order` ran; later appends and rolls are still unsynced.
+
+        So is a segment that was sealed beside it, even without an append: the sync may have missed
+        that its preallocated tail was cut.
+        """
         if self._unsynced:
-            *sealed, active = order.segments
-            done = set(map(id, sealed))
-            if active.size_bytes == order.active_bytes:  # or the sync missed the rest
-                done.add(id(active))
+            done = set(map(id, order.segments[:-1]))
             self._unsynced = [segment for segment in self._unsynced if id(segment) not in done]
         if order.has_new_names and self.segments.active is order.segments[-1]:
             self.has_new_names = False

@@ -283,3 +283,25 @@ def test_a_truncation_during_a_flush_sets_the_recovery_point_itself() -> None:
     world.disk.meanwhile = meanwhile
     assert log.durability.flush() == 3
     assert log.watermarks.log_end_offset == 3
+
+
+def test_a_tail_that_a_roll_cut_beside_a_commit_does_not_come_back() -> None:
+    """The commit's sync was before the cut: after a clean stop the file is as the roll left it."""
+    world = World()
+    config = with_config(preallocate=True, segment_bytes=4_096)
+    log = world.open_log(config)
+    values = fill_segments(log, 1, 1)  # a new name: the directory is synced after the files
+    size = log.reader.segments_info()[-1].size_bytes
+
+    def roll(operation: Operation) -> None:
+        if operation.name == "sync_directory":
+            world.disk.meanwhile = None
+            log.roll()
+
+    world.disk.meanwhile = roll
+    log.durability.commit()
+    log.durability.commit()
+    log.durability.flush()
+    world.restart(power_cut=True)
+    assert world.disk.size_bytes(log_path(1)) == size
+    assert read_values(world.open_log(config, recovery_point=2)) == values
