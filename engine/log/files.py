@@ -101,8 +101,11 @@ class LocalLog:
         return OffsetMetadata(last_offset + 1, active.base_offset, position + len(incoming.buffer))
 
     def distrust_above(self, recovery_point: int) -> None:
-        """Sync what is above the recovery point with the next order: a crashed process wrote it."""
-        self._unsynced = list(self.segments.overlapping(recovery_point, INT64_MAX)[:-1])
+        """Sync what is above the recovery point with the next order: a crashed process wrote it.
+
+        And the segment that ends there: a roll may have cut its preallocated tail since.
+        """
+        self._unsynced = list(self.segments.overlapping(recovery_point - 1, INT64_MAX)[:-1])
         self.has_new_names = True
 
     def open_segment(self, base_offset: int) -> Segment:

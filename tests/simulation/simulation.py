@@ -30,11 +30,15 @@ from tests.simulation.threads import Threads
 from tests.simulation.trouble import Kind, Trouble
 from tests.support.driven_log import DrivenLog
 from tests.support.filesystem import ForgetfulDisk, PowerCut
+from tests.support.inodes import Rules
 from tests.support.machine import Operation
 from tests.support.time import ManualClock, ManualScheduler
 
 WIDE_FROM: Final = 10_000_000
 """Lives of seeds from here on have all steps; see `more_steps`."""
+ROUGH_FROM: Final = 100_000_000
+"""Lives of seeds from here on are on a file system whose rules are drawn too."""
+MOUNTS: Final = 0.3
 TROUBLE: Final = 0.2
 TROUBLE_AT_A_START: Final = 0.25
 MEANWHILE: Final = 0.5
@@ -91,15 +95,25 @@ class Simulation:
         self.is_wide = seed >= WIDE_FROM
         """Whether other threads read logs during a step."""
         self.trouble_at_starts: Callable[[Random, float], Trouble] = Trouble.drawn
+        self.told: list[str] = []
+        """The history, to understand a failure."""
         self.disk = disk or ForgetfulDisk()
         self.clock = ManualClock()
         self.directories = [Path("/a"), Path("/b")][: directories or random.randint(1, 2)]
+        self.is_rough = seed >= ROUGH_FROM
+        if self.is_rough:
+            self.disk.rules = random.choice(list(Rules))
+            self.disk.mounts += [
+                directory / f"{name}-0"
+                for directory in self.directories
+                for name in "xyz"
+                if random.random() < MOUNTS
+            ]
+            self.told.append(f"    {self.disk.rules.name}, mounts: {self.disk.mounts}")
         self.topics: dict[str, TopicTruth] = {}
         self.numbers = itertools.count()
         self.producer_ids: set[int] = set()
         self.steps = 0
-        self.told: list[str] = []
-        """The history, to understand a failure."""
         self.trouble = Trouble.none()
         self.threads = Threads(self)
         self._recorder = recorder or NullRecorder()
@@ -133,6 +147,8 @@ class Simulation:
         """Let one thing happen, with or without trouble, and check everything."""
         random = Random(step.seed)
         trouble = Trouble.drawn(random, TROUBLE)
+        if self.is_rough:
+            trouble = trouble.roughened(random)
         self.told.append(f"{step.number:3} {step.name} {trouble}")
         self.do(work, random, trouble)
 

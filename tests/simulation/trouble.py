@@ -6,11 +6,11 @@ import contextlib
 import enum
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.inodes import UNLIMITED
+from tests.support.inodes import UNLIMITED, Rules
 
 
 class Ending(enum.Enum):
@@ -35,6 +35,7 @@ class Kind(enum.Enum):
 
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EMFILE, errno.EIO)
+ROUGH_ERRORS = (errno.EFBIG, errno.EDQUOT, errno.EROFS)
 WEIGHTS = {
     Kind.CUT: 8,
     Kind.TORN: 3,
@@ -65,6 +66,12 @@ class Trouble:
             kind = Kind.NO_FILES  # not drawn, or every seed that once failed would be another life
             error = errno.ENOMEM if nth % 3 == 2 else errno.EMFILE
         return cls(kind, nth, error, ending)
+
+    def roughened(self, random: Random) -> Trouble:
+        """Have a call fail in further ways: limits of a file or a user, and a disk made read-only."""
+        if self.kind is not Kind.FAILURE:
+            return self
+        return replace(self, error=random.choice((self.error, *ROUGH_ERRORS)))
 
     @classmethod
     def none(cls) -> Trouble:
@@ -103,8 +110,8 @@ class Trouble:
     def end(self, disk: ForgetfulDisk, random: Random) -> None:
         """End the process in the drawn way; its trouble ends too."""
         self._end_it(disk)
-        if self.ending is Ending.KILL:
-            disk.restart(power_cut=False)
+        if self.ending is Ending.KILL or disk.rules is Rules.TMPFS:
+            disk.restart(power_cut=False)  # without power nothing of a tmpfs is left to judge
         else:
             disk.restart(random=random if self.ending is Ending.POWER_CUT else None)
 

@@ -30,6 +30,7 @@ from tests.support.inodes import (
     ForgetfulIndexFile,
     Handle,
     Inode,
+    Rules,
     Storage,
 )
 from tests.support.machine import PowerCut, os_error
@@ -102,13 +103,14 @@ class ForgetfulDisk(Storage):
         with self._lock:
             self._sync_below(self._root)
 
-    def sync_what_changed(self, path: Path) -> None:
-        """Sync the file system of a path as XFS does, at the least: what changed its metadata.
+    def sync_file_system(self, path: Path) -> None:
+        """Sync the file system that a path is in, as its rules say.
 
-        A write inside a file's length reaches the disk's cache, and is lost with its power.
+        By those of XFS a write inside a file's length reaches the disk's cache, and is lost with
+        its power.
         """
         with self._lock:
-            self._sync_changed_below(self._root, Path("/"), self.device_of(path))
+            self._sync_device_below(self._root, Path("/"), self.device_of(path))
 
     def fail_to_sync_everything(self) -> None:
         """Drop all unwritten pages of every file; the next sync of such a file reports it too.
@@ -363,14 +365,14 @@ class ForgetfulDisk(Storage):
             else:
                 node.sync()
 
-    def _sync_changed_below(self, directory: Directory, path: Path, device: int) -> None:
+    def _sync_device_below(self, directory: Directory, path: Path, device: int) -> None:
         is_here = self.device_of(path) == device
         if is_here:
             directory.sync()
         for name, node in directory.names.items():
             if isinstance(node, Directory):
-                self._sync_changed_below(node, path / name, device)
-            elif is_here and node.has_grown:
+                self._sync_device_below(node, path / name, device)
+            elif is_here and (node.has_grown or self.rules is not Rules.XFS):
                 node.sync()
 
 
@@ -407,7 +409,7 @@ class ForgetfulFileSystem(Handle):
         except OSError:
             self._whole.fail_to_sync_everything()
             raise
-        self._whole.sync_what_changed(self.path)
+        self._whole.sync_file_system(self.path)
 
 
 class ForgetfulLock:

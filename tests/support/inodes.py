@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import errno
 import itertools
 from collections.abc import Sequence
@@ -16,6 +17,19 @@ from tests.support.machine import Machine, PowerCut, TornWrite, os_error
 SECTOR_BYTES = 512
 PAGE_BYTES = 4_096
 UNLIMITED = 1 << 50
+
+
+class Rules(enum.Enum):
+    """What file systems do differently, as far as the engine can notice."""
+
+    EXT4 = "a sync of the whole file system reaches every file"
+    XFS = "it may reach only the files whose metadata changed"
+    BTRFS = "a write inside a file takes space too"
+    TMPFS = "nothing is lost while the machine runs, and a hole takes space when it is filled"
+
+    @property
+    def copies_on_write(self) -> bool:
+        return self in {Rules.BTRFS, Rules.TMPFS}
 
 
 class Storage(Machine):
@@ -33,10 +47,18 @@ class Storage(Machine):
         """What is met beyond that; ENOMEM if memory is short."""
         self.opened_files = 0
         """How many were opened so far."""
+        self.rules = Rules.XFS
+        """As which file system it behaves: by default the one that promises least."""
         self.mounts: list[Path] = []
         """Folders that are file systems of their own, the inner ones after the outer ones."""
         self.now_ms = 0
         """What files get as their time of modification."""
+
+    def take_space(self, path: Path, size_bytes: int) -> None:
+        """Count bytes that are written; raise ENOSPC if there is no room for them."""
+        if size_bytes > self.remaining_bytes:
+            raise os_error(errno.ENOSPC, path)
+        self.remaining_bytes -= size_bytes
 
     def device_of(self, path: Path) -> int:
         """Return the number of the file system that a path is in."""
@@ -304,9 +326,7 @@ class ForgetfulFile(_Open):
         except TornWrite:
             self._write(position, data[: len(data) // 2])
             raise
-        if len(data) > self._disk.remaining_bytes:
-            raise os_error(errno.ENOSPC, self.path)
-        self._disk.remaining_bytes -= len(data)
+        self._disk.take_space(self.path, len(data))
         self._write(position, data)
         self.size_bytes = position + len(data)
         return position
@@ -387,6 +407,8 @@ class ForgetfulIndexFile(_Open):
         if self._read_only:
             raise os_error(errno.EBADF, self.path)
         self._enter("store")
+        if self._disk.rules.copies_on_write:
+            self._disk.take_space(self.path, len(data))
         self._inode.write(position, data)
 
     def reserve(self, end: int) -> None:

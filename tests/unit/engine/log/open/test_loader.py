@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -196,6 +197,22 @@ def test_a_preallocated_tail_that_a_roll_cut_is_cut_again(index: str) -> None:
     again = world.open_log(config, recovery_point=recovery_point)
     assert (read_values(again), again.reader.size_bytes) == (values, size)
     assert again.durability.recovery.damage is None
+
+
+def test_what_a_killed_process_cut_is_on_disk_after_the_next_stop() -> None:
+    """Its cut of a preallocated tail is only in memory, in a segment that no start scans."""
+    world = World()
+    world.config = replace(world.config, max_open_sealed_segments=0)
+    config = with_config(preallocate=True, segment_bytes=4_096)
+    log = world.open_log(config)
+    values = fill(log, batches=5)
+    recovery_point, size = log.durability.flush(), log.reader.size_bytes
+    log.roll()
+    world.restart(power_cut=False)
+    world.open_log(config, recovery_point=recovery_point).close()
+    world.restart(power_cut=True)
+    assert world.disk.size_bytes(log_path()) == size
+    assert read_values(world.open_log(config, was_clean=True)) == values
 
 
 def test_zeros_in_place_of_records_below_the_recovery_point_are_no_tail() -> None:
