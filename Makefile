@@ -130,8 +130,8 @@ simulate: setup ## Whole lives of the engine on a disk that fails, from seeds (S
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: interleavings
-interleavings: setup ## Threads of the engine beside each other, interrupted where a seed says (SEED=1 RUNS=5000)
-	@$(BIN)/python -m tests.interleavings $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
+interleavings: setup ## Threads beside each other, interrupted where a seed says (OF=service SEED=1 RUNS=5000)
+	@$(BIN)/python -m tests.interleavings$(if $(OF),.$(OF)) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) \
 		$(if $(WORKS),--works '$(WORKS)') $(if $(WITHOUT),--without $(WITHOUT)) $(if $(ATTEMPT),--attempt $(ATTEMPT))
 
 .PHONY: mutants

@@ -21,8 +21,7 @@ MARKS: Final = Marks.model_fields.keys()
 
 async def list_segments(partition: LocalPartition) -> Answer:
     """Return the segments of a log, oldest first, with the URLs of their files."""
-    marks = partition.watermarks
-    segments = await partition.maintenance.segments()
+    marks, segments = await partition.maintenance.listing()
     shown = [
         {
             "base_offset": segment.base_offset,

@@ -155,6 +155,13 @@ class SegmentInfo(NamedTuple):
     """Whether it has an index of aborted transactions."""
 
 
+class Listing(NamedTuple):
+    """All segments of one moment, oldest first, with the log's offsets of that moment."""
+
+    watermarks: Watermarks
+    segments: list[SegmentInfo]
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What recovery did when the log was opened."""

@@ -115,8 +115,10 @@ FAULTS: Final = (
 
 
 def put_back(fault: Fault, folder: Path) -> None:
-    """Copy the engine into the folder, with the fault in it."""
-    shutil.copytree(CHECKOUT / "engine", folder / "engine", ignore=shutil.ignore_patterns("*.pyc"))
+    """Copy engine and service into the folder, with the fault in them."""
+    ignored = shutil.ignore_patterns("*.pyc", "static")
+    for package in ("engine", "app"):
+        shutil.copytree(CHECKOUT / package, folder / package, ignore=ignored)
     for edit in fault.edits:
         path = folder / edit.file
         text = path.read_text(encoding="utf-8")
@@ -124,10 +126,10 @@ def put_back(fault: Fault, folder: Path) -> None:
         path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
 
 
-def play(folder: Path, *arguments: str) -> str:
+def play(folder: Path, *arguments: str, program: str = "tests.interleavings") -> str:
     """Return the tester's result for the engine in the folder."""
     played = subprocess.run(
-        [sys.executable, "-m", "tests.interleavings", *arguments],
+        [sys.executable, "-m", program, *arguments],
         cwd=folder,  # where Python looks first
         env={"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "0"},
         capture_output=True,

@@ -68,7 +68,7 @@ class Trouble:
         return cls(kind, nth, error, ending)
 
     def roughened(self, random: Random) -> Trouble:
-        """Have a call fail in further ways: limits of a file or a user, and a disk made read-only."""
+        """Have a call fail in further ways: at limits of files or users, or read-only."""
         if self.kind is not Kind.FAILURE:
             return self
         return replace(self, error=random.choice((self.error, *ROUGH_ERRORS)))

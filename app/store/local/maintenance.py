@@ -18,7 +18,7 @@ from engine.cleaner.selection import CleanableRange
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind, SegmentFile
-from engine.log.results import LogTag, RemovedSegment, RollResult, SegmentInfo
+from engine.log.results import Listing, LogTag, RemovedSegment, RollResult
 from engine.records.header import parse_header
 from engine.runtime import Runtime
 from engine.types import Buffer
@@ -38,9 +38,9 @@ class Maintenance:
         """The data directory in which the log lies now."""
         return self._log.directory.parent
 
-    async def segments(self) -> Sequence[SegmentInfo]:
-        """Return all segments, oldest first."""
-        return await self._workers.administer(self._log.reader.segments_info)
+    async def listing(self) -> Listing:
+        """Return all segments, oldest first, and the log's offsets of the same moment."""
+        return await self._workers.administer(self._log.reader.listing)
 
     async def open_file(self, base_offset: int, kind: FileKind, holder: str) -> SegmentFile:
         """Return a file of the segment that begins at `base_offset`, as far as it is committed.

@@ -134,10 +134,11 @@ class LocalPartition(Partition):
         return await run(partial(self.log.reader.offset_for_time, time_ms))
 
     async def offset_appended_since(self, time_ms: int) -> int:
-        for segment in await self.maintenance.segments():
+        listing = await self.maintenance.listing()
+        for segment in listing.segments:
             if segment.modified_ms >= time_ms - FILE_TIME_SLACK_MS:
                 return segment.base_offset
-        return self.log.watermarks.log_end_offset
+        return listing.watermarks.log_end_offset
 
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         return await run(self.log.reader.max_timestamp)

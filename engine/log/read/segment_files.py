@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read.fetch import readable_end
-from engine.log.results import SegmentInfo
+from engine.log.results import Listing, SegmentInfo
 from engine.log.view import LogView
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
@@ -49,12 +49,12 @@ class SegmentFile(NamedTuple):
     """The value of `LogState.truncations` at opening."""
 
 
-def listed(view: LogView) -> list[SegmentInfo]:
+def listed(view: LogView) -> Listing:
     """Return all segments, oldest first; each ends at the next one, the last at the log end."""
     segments, marks, *_ = view
     active = segments.segments[-1]
     ends = (*segments.base_offsets[1:], max(active.base_offset, marks.log_end_offset))
-    return [
+    infos = [
         SegmentInfo(
             segment.base_offset,
             end,
@@ -66,6 +66,7 @@ def listed(view: LogView) -> list[SegmentInfo]:
         )
         for segment, end in zip(segments.segments, ends, strict=True)
     ]
+    return Listing(marks, infos)
 
 
 def open_file(base_offset: int, kind: FileKind, view: LogView) -> SegmentFile:
