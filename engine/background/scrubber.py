@@ -129,7 +129,7 @@ class Scrubber:
     def _check(self, log: Log, damage: list[Damage]) -> int:
         checked_bytes = 0
         try:
-            for segment in log.reader.segments_info():
+            for segment in log.reader.listing().segments:
                 with suppress(SegmentNotFound):  # retention or compaction removed it
                     checked_bytes += self._check_segment(log, segment.base_offset, damage)
         except (LogReplaced, StorageOffline, Overloaded) as error:

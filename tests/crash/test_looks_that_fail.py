@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_looked_at_is_reported_to_a_listing(
     log.durability.commit()
     world.disk.fail("look", error=error)
     with pytest.raises(told):
-        log.reader.segments_info()
+        log.reader.listing()
     assert world.health.is_offline == (told is StorageOffline)
 
 
@@ -72,4 +72,4 @@ def test_a_log_that_was_closed_lists_nothing() -> None:
     log = World().open_log(CONFIG)
     log.close()
     with pytest.raises(StorageOffline, match="is closed"):
-        log.reader.segments_info()
+        log.reader.listing()

@@ -121,7 +121,7 @@ def test_a_gap_between_segments_ends_the_log() -> None:
     world = World()
     log = world.open_log(CONFIG)
     values = fill_segments(log, 3, 3)
-    size_of_two = log.reader.segments_info()[0].size_bytes * 2 // 3
+    size_of_two = log.reader.listing().segments[0].size_bytes * 2 // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), size_of_two)
     again = world.open_log(CONFIG)
@@ -156,7 +156,7 @@ def test_a_loss_before_a_followers_jump_still_ends_the_log() -> None:
     """The gap that was noted begins where the segment ended, and at no offset before."""
     world = World()
     log = jumped(world)
-    one = log.reader.segments_info()[0].size_bytes // 3
+    one = log.reader.listing().segments[0].size_bytes // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), 2 * one)
     again = world.open_log(CONFIG)
@@ -213,7 +213,7 @@ def test_gaps_of_compaction_are_left_alone() -> None:
         log.append(build_batch([(START_MS, b"key", b"%d" % number, ())]))
         if number == 2:
             log.roll()
-    size_of_two = log.reader.segments_info()[0].size_bytes * 2 // 3
+    size_of_two = log.reader.listing().segments[0].size_bytes * 2 // 3
     world.restart(power_cut=False)
     shorten(world, log_path(), size_of_two)
     again = world.open_log(config)

@@ -20,7 +20,7 @@ from engine.errors import (
 )
 from engine.log.read.segment_files import SegmentFile
 from engine.log.read.splits import Split
-from engine.log.results import Fetched, SegmentInfo
+from engine.log.results import Fetched, Listing
 from engine.state.watermarks import Watermarks
 from engine.types import INT64_MAX, FetchIsolation, TimestampAndOffset
 from tests.interleavings.history import History
@@ -197,7 +197,7 @@ def _ensure_real(history: History, outcome: Outcome, found: TimestampAndOffset |
 def was_listed(history: History, outcome: Outcome) -> None:
     """Segments that tile the log, each with the largest time of its records."""
     succeeded(history, outcome)
-    infos = cast("list[SegmentInfo]", outcome.result)
+    infos = cast("Listing", outcome.result).segments
     assert [one.next_offset for one in infos[:-1]] == [one.base_offset for one in infos[1:]]
     ends = {moment.marks.log_end_offset for moment in outcome.moments}
     if history.moved:  # in the files that the log has left it is as it was at any time before

@@ -124,7 +124,7 @@ class Scene:
 
     def _check_times(self) -> None:
         """Each segment knows the largest time of its batches."""
-        for segment in self.log.reader.segments_info():
+        for segment in self.log.reader.listing().segments:
             times = [
                 batch.header.max_timestamp
                 for batch in self.driven.model.batches

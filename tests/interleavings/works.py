@@ -304,7 +304,7 @@ def look_up_newest(history: History, random: Random) -> Work:
 
 @planned(5)
 def listing(history: History, random: Random) -> Work:
-    return Work("listing", history.scene.log.reader.segments_info, judging.was_listed)
+    return Work("listing", history.scene.log.reader.listing, judging.was_listed)
 
 
 @planned(2)

@@ -224,7 +224,7 @@ class Scene:
             assert found is None or found.timestamp >= timestamp
             log.reader.max_timestamp()
             log.maintenance.check_invariants()
-            ends = [segment.next_offset for segment in log.reader.segments_info()]
+            ends = [segment.next_offset for segment in log.reader.listing().segments]
             assert ends == sorted(ends)
 
     def come_and_go(self) -> None:

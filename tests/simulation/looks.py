@@ -23,7 +23,7 @@ def look_beside(driven: DrivenLog, random: Random) -> None:
     """
     driven.see_commits()
     if driven.log.config.is_compacted or driven.was_compacted:
-        driven.log.reader.segments_info()
+        driven.log.reader.listing()
         driven.log.reader.max_timestamp()
         driven.log.reader.offset_for_time(driven.clock.now_ms() - random.randint(0, 2_000))
         for isolation in FetchIsolation:
@@ -43,7 +43,7 @@ def check_everything(driven: DrivenLog, random: Random) -> None:
 def check_files(driven: DrivenLog) -> None:
     """Each file of each segment, as far as it is committed: the very batches of the log."""
     log, model = driven.log, driven.model
-    for segment in log.reader.segments_info():
+    for segment in log.reader.listing().segments:
         if segment.next_offset <= model.log_start and not segment.is_active:
             continue  # it waits for its removal
         file = log.reader.open_file(segment.base_offset, FileKind.LOG)

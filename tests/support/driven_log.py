@@ -217,7 +217,7 @@ class DrivenLog:
         assert rolled.new_base_offset == self.model.end or not rolled.rolled
 
     def run_retention(self) -> None:
-        before, start = self.log.reader.segments_info(), self.model.log_start
+        before, start = self.log.reader.listing().segments, self.model.log_start
         for segment in self.log.maintenance.run_retention(dry_run=True):
             self._check_removal(segment)
         try:

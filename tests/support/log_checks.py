@@ -20,8 +20,8 @@ def check_marks(log: Log, model: LogModel) -> None:
     assert marks.high_watermark == model.high_watermark
     assert marks.log_end_offset == model.end
     assert log.reader.leader_epoch == model.leader_epoch
-    ends = [segment.next_offset for segment in log.reader.segments_info()]
-    assert [segment.base_offset for segment in log.reader.segments_info()][1:] == ends[:-1]
+    ends = [segment.next_offset for segment in log.reader.listing().segments]
+    assert [segment.base_offset for segment in log.reader.listing().segments][1:] == ends[:-1]
     assert ends[-1] == model.end
 
 
@@ -90,7 +90,7 @@ def check_time(log: Log, model: LogModel, timestamp_ms: int) -> None:
         assert log.config.is_compacted
         assert model.has_emptied_batch(timestamp_ms, end_offset=expected[0]) or any(
             segment.size_bytes == 0 and segment.base_offset < expected[0]
-            for segment in log.reader.segments_info()
+            for segment in log.reader.listing().segments
         )
     else:
         assert found is not None

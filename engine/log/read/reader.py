@@ -27,7 +27,7 @@ from engine.log.read.segment_files import (
     read_log,
 )
 from engine.log.read.splits import Extent, Split
-from engine.log.results import Fetched, Listing, LogTag, SegmentInfo
+from engine.log.results import Fetched, Listing, LogTag
 from engine.log.state import LogState
 from engine.log.view import LogView
 from engine.records.budget import DecodeBudget
@@ -366,10 +366,6 @@ class LogReader:
             rebuild_index(self._core, error)
             return look_up()
 
-    def segments_info(self) -> list[SegmentInfo]:
-        """Return all segments, oldest first. Raises StorageOffline, Overloaded."""
-        return self.listing().segments
-
     def listing(self) -> Listing:
-        """Return all segments, and the offsets that they belong to; raises as `segments_info`."""
+        """Return all segments, oldest first. Raises StorageOffline, Overloaded."""
         return self._mending(lambda: self._seen(listed))

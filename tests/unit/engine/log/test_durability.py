@@ -69,7 +69,7 @@ def test_an_append_that_does_not_fit_rolls_first() -> None:
     for _ in range(7):
         log.append(new_batch())
     assert segment_bases(log) == [0, 3, 6]
-    assert [segment.size_bytes for segment in log.reader.segments_info()] == [
+    assert [segment.size_bytes for segment in log.reader.listing().segments] == [
         3 * size,
         3 * size,
         size,
@@ -291,7 +291,7 @@ def test_a_tail_that_a_roll_cut_beside_a_commit_does_not_come_back() -> None:
     config = with_config(preallocate=True, segment_bytes=4_096)
     log = world.open_log(config)
     values = fill_segments(log, 1, 1)  # a new name: the directory is synced after the files
-    size = log.reader.segments_info()[-1].size_bytes
+    size = log.reader.listing().segments[-1].size_bytes
 
     def roll(operation: Operation) -> None:
         if operation.name == "sync_directory":

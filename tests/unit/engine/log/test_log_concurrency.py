@@ -90,7 +90,7 @@ class Reader:
     def _look_up(self) -> None:
         newest = self._log.reader.max_timestamp()
         assert newest is None or newest.offset < self._log.watermarks.high_watermark
-        for segment in self._log.reader.segments_info():
+        for segment in self._log.reader.listing().segments:
             assert segment.base_offset <= segment.next_offset
 
 

@@ -120,7 +120,7 @@ def test_segments_tell_what_they_hold() -> None:
     append_values(log, b"a", b"b", timestamp=START_MS - 5)
     log.roll()
     append_values(log, b"c")
-    infos = log.reader.segments_info()
+    infos = log.reader.listing().segments
     sizes = [info.size_bytes for info in infos]
     assert infos == [
         SegmentInfo(0, 2, sizes[0], START_MS - 5, 77, is_active=False, has_transactions=False),

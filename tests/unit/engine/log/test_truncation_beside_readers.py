@@ -47,7 +47,7 @@ LOOKS: dict[str, Callable[[Log], object]] = {
     "read": lambda log: values_read(log, 0),
     "offset for time": lambda log: log.reader.offset_for_time(START_MS + 5),
     "newest record": lambda log: log.reader.max_timestamp(),
-    "segments": lambda log: log.reader.segments_info(),
+    "segments": lambda log: log.reader.listing().segments,
     "splits": lambda log: log.reader.splits(0, log.watermarks.high_watermark, parts=3),
 }
 

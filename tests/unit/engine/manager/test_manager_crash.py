@@ -192,7 +192,7 @@ def test_what_the_marker_vouches_for_is_on_disk() -> None:
     assert {path.name: world.fs.read_bytes(path) for path in paths} == before
     log = world.open_manager().log(KEPT)
     assert log.durability.recovery.was_clean
-    assert log.reader.segments_info()[0].largest_timestamp == START_MS
+    assert log.reader.listing().segments[0].largest_timestamp == START_MS
 
 
 def test_a_clean_stop_puts_on_disk_what_a_flush_was_to_bring_there() -> None:

@@ -118,7 +118,7 @@ async def test_what_was_appended_before_the_window_is_not_read(api: Api) -> None
     """The time at which a segment was written decides, not the times of its records."""
     for number in range(300):
         write(api, number, number)
-    segments = api.log().reader.segments_info()
+    segments = api.log().reader.listing().segments
     assert len(segments) > 3
     table = await rebuilt(api, since_ms=segments[-1].modified_ms + 60_000)
     assert len(table) == 0
@@ -128,7 +128,7 @@ async def test_damage_does_not_end_it(api: Api, caplog: pytest.LogCaptureFixture
     """What follows a damaged batch in its range may be forgotten; the rest is found."""
     for number in range(300):
         write(api, number, number)
-    segments = api.log().reader.segments_info()
+    segments = api.log().reader.listing().segments
     path = api.log().directory / f"{segments[1].base_offset:020}.log"
     content = bytearray(path.read_bytes())
     content[content.index(b"yyy", len(content) // 2)] ^= 1

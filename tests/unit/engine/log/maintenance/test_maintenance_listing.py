@@ -38,7 +38,7 @@ def list_segments_with(
 
     with monkeypatch.context() as patched:
         patched.setattr(SegmentIndexes, "time", property(look_and_be_suspended))
-        log.reader.segments_info()
+        log.reader.listing()
     while pending:
         pending.pop()()
 

@@ -95,12 +95,12 @@ def test_one_value_has_all_offsets_with_their_places() -> None:
     log.roll()
     transaction_of(log, 1).send()
     log.durability.commit()
-    size = log.reader.segments_info()[1].size_bytes
+    size = log.reader.listing().segments[1].size_bytes
     fill(log, batches=1)
     marks = log.watermarks
     assert marks.high == (3, 2, size)
     assert marks.last_stable == (2, 2, 0)
-    assert marks.end == (4, 2, log.reader.segments_info()[1].size_bytes)
+    assert marks.end == (4, 2, log.reader.listing().segments[1].size_bytes)
     assert marks.log_start_offset == 0
     log.maintenance.check_invariants()
 
@@ -226,7 +226,7 @@ def test_a_time_finds_the_first_record_at_or_after_it(interval: int) -> None:
 def test_the_next_offset_is_the_base_or_one_past_the_last() -> None:
     """Of an empty segment, and of one with batches of several records."""
     log = World().open_log(DENSE, log_start_offset=10)
-    assert log.reader.segments_info()[0].next_offset == log.watermarks.log_end_offset == 10
+    assert log.reader.listing().segments[0].next_offset == log.watermarks.log_end_offset == 10
     fill(log, batches=2, records=3)
     fill_segments(log, 0, 1)
-    assert [segment.next_offset for segment in log.reader.segments_info()] == [16, 17]
+    assert [segment.next_offset for segment in log.reader.listing().segments] == [16, 17]
