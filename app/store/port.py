@@ -193,7 +193,8 @@ class Partition(ABC):
     ) -> str | None:
         """Return what changes whenever the bytes of a range do, as they were fetched or are now.
 
-        None if only the bytes themselves can tell, and were not fetched. Does not wait.
+        None if only the bytes themselves can tell, and were not fetched, or if nothing can tell any
+        more, because compaction has replaced them since. Does not wait.
         """
 
     @property

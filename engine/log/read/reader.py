@@ -98,24 +98,28 @@ class LogReader:
 
     def content_version(
         self, start_offset: int, end_offset: int, segments: SegmentSnapshot | None = None
-    ) -> str:
+    ) -> str | None:
         """Return what changes whenever the bytes of a range below the high watermark do.
 
         Only compaction replaces bytes within one `log_id`, and never those of the active segment.
         `segments` are those that were read; the present ones without them. It may change without a
-        change of content: when a segment is sealed, or its file renamed. Raises StorageOffline.
+        change of content: when a segment is sealed, or its file renamed. None if the file of one is
+        closed: compaction or retention has taken the segment away since. Raises StorageOffline.
         """
         found = segments or self._core.state.local.segments.snapshot
         first = max(0, found.floor_index(start_offset))
         last = found.floor_index(max(start_offset, end_offset - 1))
         read = found.segments[first : last + 1]
-        with self._core.context.health.reading:
-            return ".".join(
-                f"{segment.base_offset:x}"
-                if segment is found.segments[-1]
-                else f"{segment.base_offset:x}-{segment.records.file.version()}"
-                for segment in read
-            )
+        try:
+            with self._core.context.health.reading:
+                return ".".join(
+                    f"{segment.base_offset:x}"
+                    if segment is found.segments[-1]
+                    else f"{segment.base_offset:x}-{segment.records.file.version()}"
+                    for segment in read
+                )
+        except (StoredDataCorrupt, ValueError):  # the file is gone, or closed
+            return None
 
     # -- its content -------------------------------------------------------------------------
 

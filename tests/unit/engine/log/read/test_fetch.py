@@ -1,5 +1,6 @@
 """Rows about reads and look-ups, and about the offsets that bound them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -230,3 +231,17 @@ def test_the_next_offset_is_the_base_or_one_past_the_last() -> None:
     fill(log, batches=2, records=3)
     fill_segments(log, 0, 1)
     assert [segment.next_offset for segment in log.reader.listing().segments] == [16, 17]
+
+
+def test_what_a_read_has_seen_has_no_version_once_its_files_are_closed() -> None:
+    """A page whose segment was at rest, and is removed meanwhile, is answered without a tag."""
+    world = World()
+    world.config = replace(world.config, max_open_sealed_segments=0)
+    log = world.open_log(with_config(retention_bytes=0, file_delete_delay_ms=0))
+    fill_segments(log, 2, 2)
+    log.durability.flush()
+    fetched = fetch(log, 0)
+    assert log.reader.content_version(0, 2, fetched.segments) is not None
+    log.maintenance.run_retention()
+    world.scheduler.run_due()
+    assert log.reader.content_version(0, 2, fetched.segments) is None
