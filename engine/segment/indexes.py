@@ -235,13 +235,13 @@ class SegmentIndexes:
                 file=str(self.offset_path),
             )
 
-    def points_beyond(self, log_size_bytes: int) -> bool:
-        """Whether a valid offset index points at or past the end of the log file."""
+    def sound_position(self) -> int:
+        """Return the position in the last entry of a valid offset index, otherwise 0."""
         try:
             self.offset.sanity_check()
         except CorruptIndex:
-            return False
-        return self._last_position() >= log_size_bytes
+            return 0
+        return self._last_position()
 
     def _last_position(self) -> int:
         """The position in the last entry of the offset index."""

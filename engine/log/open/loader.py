@@ -314,7 +314,7 @@ class Loader:
         has_bytes = [*map(self._has_bytes, index_paths)]
         if size_bytes == 0 and any(has_bytes):
             self._report.lost(f"{path} is empty, but its indexes are not")
-        elif has_bytes[0] and segment.indexes.points_beyond(size_bytes):
+        elif has_bytes[0] and segment.indexes.sound_position() >= size_bytes:
             self._report.lost(f"{path} ends before what {index_paths[0].name} points at")
 
     def _has_bytes(self, path: Path) -> bool:
@@ -343,24 +343,16 @@ class Loader:
         following = self._segments.floor(end_offset)
         if segment is None or following is None or following.base_offset != end_offset:
             return
+        has_index = names.index_name(segment.base_offset) in self._found.names
+        start = segment.indexes.sound_position() if has_index else 0
         end, next_offset = 0, segment.base_offset
         try:
-            for position, header in segment.headers(self._last_indexed_position(segment)):
+            for position, header in segment.headers(start):
                 end, next_offset = position + header.size_bytes, header.next_offset
         except StoredDataCorrupt:
             if next_offset == end_offset and segment.records.is_zeros_from(end):
                 segment.records.truncate(end)
                 segment.records.sync()
-
-    def _last_indexed_position(self, segment: Segment) -> int:
-        """Return from where a walk to the segment's end begins; 0 without a usable index."""
-        if names.index_name(segment.base_offset) not in self._found.names:
-            return 0
-        try:
-            segment.indexes.offset.sanity_check()
-        except CorruptIndex:
-            return 0
-        return segment.indexes.offset.last_entry.position
 
     def _first_to_recover(self) -> int:
         floor = self._segments.floor(self._request.recovery_point)
