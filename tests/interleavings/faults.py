@@ -6,13 +6,11 @@ A change is made in a copy of the engine, which a separate process imports.
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CHECKOUT: Final = Path(__file__).parents[2]
+from tests.support.campaign import CHECKOUT
 
 
 @dataclass(frozen=True)
@@ -115,25 +113,12 @@ FAULTS: Final = (
 
 
 def put_back(fault: Fault, folder: Path) -> None:
-    """Copy engine and service into the folder, with the fault in them."""
+    """Copy the packages that it concerns into the folder, with the fault in them."""
     ignored = shutil.ignore_patterns("*.pyc", "static")
-    for package in ("engine", "app"):
+    for package in {edit.file.partition("/")[0] for edit in fault.edits}:
         shutil.copytree(CHECKOUT / package, folder / package, ignore=ignored)
     for edit in fault.edits:
         path = folder / edit.file
         text = path.read_text(encoding="utf-8")
         assert text.count(edit.before) == 1, f"{edit.file} has changed: {edit.before!r}"
         path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
-
-
-def play(folder: Path, *arguments: str, program: str = "tests.interleavings") -> str:
-    """Return the tester's result for the engine in the folder."""
-    played = subprocess.run(
-        [sys.executable, "-m", program, *arguments],
-        cwd=folder,  # where Python looks first
-        env={"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return played.stdout + played.stderr

@@ -9,22 +9,22 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.runs import changes_of, run
 from tests.simulation.simulation import ROUGH_FROM, WIDE_FROM
+from tests.support.campaign import ensure_clean, seed_of_today
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.inodes import ForgetfulFile
 
+PROGRAM = "tests.simulation"
 FIXED_SEEDS = range(200)
 WIDE_SEEDS = range(WIDE_FROM, WIDE_FROM + 100)
 RUNS_PER_TEST = 25
 FRESH_FROM = ROUGH_FROM
 FRESH_PER_DAY = 50
-TODAY = time.time_ns() // (24 * 3_600 * 1_000_000_000)
 FOUND = {
     900153: "a preallocated tail that a roll cut beside a flush does not cost the log",
     2000977: "a segment that was sealed beside a commit is synced again",
@@ -54,32 +54,17 @@ LONG_FROM = 2 * ROUGH_FROM
 LONG_RUNS = 2_000
 
 
-def play(seeds: range) -> None:
-    """Run them as `make simulate` does: in a process without branch coverage."""
-    program = [sys.executable, "-m", "tests.simulation"]
-    played = subprocess.run(
-        [*program, "--seed", str(seeds.start), "--runs", str(len(seeds))],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert f"{len(seeds)} runs from seed {seeds.start}: 0 failed" in played.stdout, (
-        played.stdout + played.stderr
-    )
-
-
 @pytest.mark.parametrize("first", [*FIXED_SEEDS[::RUNS_PER_TEST], *WIDE_SEEDS[::RUNS_PER_TEST]])
 def test_nothing_is_lost_whatever_happens(first: int) -> None:
     """Acknowledged records stay, in order and once; what was read never changes."""
-    play(range(first, first + RUNS_PER_TEST))
+    ensure_clean(PROGRAM, first, RUNS_PER_TEST)
 
 
 @pytest.mark.parametrize("part", range(0, FRESH_PER_DAY, RUNS_PER_TEST))
 def test_nothing_is_lost_in_the_lives_of_the_day(part: int) -> None:
     """Each day has its own seeds; a failure names the one that replays it on any day."""
-    first = FRESH_FROM + TODAY * FRESH_PER_DAY + part
-    play(range(first, first + RUNS_PER_TEST))
+    first = seed_of_today(FRESH_FROM, FRESH_PER_DAY) + part
+    ensure_clean(PROGRAM, first, RUNS_PER_TEST)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -92,7 +77,7 @@ def test_what_a_life_has_shown_stays_true(seed: int) -> None:
 @pytest.mark.parametrize("first", range(LONG_FROM, LONG_FROM + LONG_RUNS, 100))
 def test_nothing_is_lost_in_many_more_lives(first: int) -> None:
     """As above, for minutes of seeds."""
-    play(range(first, first + 100))
+    ensure_clean(PROGRAM, first, 100)
 
 
 class LyingFile(ForgetfulFile):

@@ -55,7 +55,7 @@ class Storage(Machine):
         """What files get as their time of modification."""
 
     def take_space(self, path: Path, size_bytes: int) -> None:
-        """Count bytes that are written; raise ENOSPC if there is no room for them."""
+        """Count written bytes; raise ENOSPC if they do not fit."""
         if size_bytes > self.remaining_bytes:
             raise os_error(errno.ENOSPC, path)
         self.remaining_bytes -= size_bytes

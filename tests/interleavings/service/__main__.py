@@ -15,19 +15,20 @@ PLAYS_OF_A_STAGE = 500
 
 def main() -> int:
     logging.disable()
-    options = options_of("make interleavings OF=service", runs=2_000).parse_args()
+    parser = options_of("make interleavings OF=service", runs=2_000)
+    parser.add_argument("--works", default="", help="operations to draw from; default all")
+    options = parser.parse_args()
+    operations = tuple(filter(None, options.works.split(",")))
     with asyncio.Runner() as runner:
         stages = _stages(runner)
-        failures = run_campaign(
-            options, lambda seed: _failed(runner, next(stages), seed), every=500
-        )
+
+        def play_one(seed: int) -> object | None:
+            played = runner.run(play(next(stages), seed, operations))
+            return None if played.error is None else played
+
+        failures = run_campaign(options, play_one, every=500)
         stages.close()
     return 1 if failures else 0
-
-
-def _failed(runner: asyncio.Runner, stage: Stage, seed: int) -> object | None:
-    played = runner.run(play(stage, seed))
-    return None if played.error is None else played
 
 
 def _stages(runner: asyncio.Runner) -> Generator[Stage]:

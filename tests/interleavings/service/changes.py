@@ -55,7 +55,8 @@ def truncate(truth: Truth, log: Log, random: Random) -> None:
     known = truth.logs[log.reader.log_id]
     local(truth.service).manager.truncate(log, random.randint(least, marks.log_end_offset))
     start = log.watermarks.log_start_offset  # below it, files still have what no look finds
-    truth.logs[log.reader.log_id] = {at: one for at, one in known.items() if at < start}
+    below = {at: one for at, one in known.items() if at < start}
+    truth.logs.setdefault(log.reader.log_id, below)  # a cut at the end leaves the log as it was
     truth.tell(log, log.watermarks.high_watermark)
     truth.look()
     if random.random() < 0.7:

@@ -13,9 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import app
+
+Due: TypeAlias = "tuple[int, Callable[[], None]]"
+"""After how many lines a part of a change happens."""
 
 IN_SERVICE: Final = f"{Path(app.__file__).parent}/"
 MOST_SECONDS: Final = 0.3
@@ -23,14 +26,13 @@ MOST_SECONDS: Final = 0.3
 
 
 class Interruption:
-    """Counts the lines of `app` that run, and does the next part of a change at each of `at`."""
+    """Counts the lines of `app` that run, and does each part of a change at its line."""
 
     def __init__(self) -> None:
-        self.lines = 0
         self.where: list[str] = []
         """The lines at which something happened."""
-        self._at: list[int] = []
-        self._parts: list[Callable[[], None]] = []
+        self._lines = 0
+        self._parts: list[Due] = []
         self._other = ThreadPoolExecutor(1, initializer=self._leave_alone)
         self._running: list[Future[None]] = []
         self._is_armed = False
@@ -49,20 +51,19 @@ class Interruption:
             threading.settrace(before)
             self._other.shutdown()
 
-    def arm(self, at: Sequence[int], parts: Sequence[Callable[[], None]]) -> None:
-        """Begin to count; do each part at its line."""
-        self.lines, self.where = 0, []
-        self._at, self._parts, self._running = list(at), list(parts), []
+    def arm(self, parts: Sequence[Due]) -> None:
+        """Begin to count; do these parts, ordered by their lines."""
+        self._lines, self.where = 0, []
+        self._parts, self._running = list(parts), []
         self._is_armed = True
 
     def do_next(self) -> bool:
         """Do the next part now, because nothing else happens; False if there is none."""
         with self._lock:
-            part = self._parts.pop(0) if self._parts else None
+            part = self._parts.pop(0)[1] if self._parts else None
         if part is None:
             return False
-        self.where.append("while it waits")
-        self._do(part)
+        self._do(part, "while it waits")
         return True
 
     def disarm(self) -> None:
@@ -82,19 +83,17 @@ class Interruption:
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line" and self._is_armed:
             with self._lock:
-                self.lines += 1
-                is_due = bool(self._parts) and self.lines >= self._at[0]
-                part = self._parts.pop(0) if is_due else None
-                if is_due:
-                    self._at.pop(0)
+                self._lines += 1
+                is_due = bool(self._parts) and self._lines >= self._parts[0][0]
+                part = self._parts.pop(0)[1] if is_due else None
             if part is not None:
                 code = frame.f_code
                 path = code.co_filename.removeprefix(IN_SERVICE)
-                self.where.append(f"{path}:{frame.f_lineno} ({code.co_name})")
-                self._do(part)
+                self._do(part, f"{path}:{frame.f_lineno} ({code.co_name})")
         return self._line
 
-    def _do(self, part: Callable[[], None]) -> None:
+    def _do(self, part: Callable[[], None], where: str) -> None:
+        self.where.append(where)
         running = self._other.submit(part)
         self._running.append(running)
         try:

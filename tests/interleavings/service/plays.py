@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,9 +39,11 @@ class Stage:
 
 @dataclass
 class Play:
-    """One play, and what is told of it if it fails."""
+    """One play and its report."""
 
     seed: int
+    operations: Collection[str]
+    """Those that were drawn from; empty for all."""
     question: Question | None = None
     parts: list[str] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -60,7 +62,8 @@ class Play:
                     for part, place in zip(self.parts, self.where, strict=False)
                 ),
                 *(f"  {told(answer)}" for answer in self.answers),
-                f"again: make interleavings OF=service SEED={self.seed} RUNS=1",
+                f"again: make interleavings OF=service SEED={self.seed} RUNS=1"
+                + f" WORKS={','.join(self.operations)}" * bool(self.operations),
             ]
         )
 
@@ -74,10 +77,10 @@ async def staged() -> AsyncIterator[Stage]:
             yield Stage(service, (fast(service), slow(service)), interruption)
 
 
-async def play(stage: Stage, seed: int) -> Play:
-    """Play a seed; the result says what was wrong, if anything."""
+async def play(stage: Stage, seed: int, operations: Collection[str] = ()) -> Play:
+    """Play a seed with one of the operations; the result says what was wrong, if anything."""
     random = Random(f"service {seed}")
-    one = Play(seed)
+    one = Play(seed, operations)
     topic = f"t{seed}"
     try:
         await _play(stage, random, one, Truth(stage.service, topic))
@@ -96,7 +99,11 @@ async def _play(stage: Stage, random: Random, one: Play, truth: Truth) -> None:
     assert log is not None
     marks = log.watermarks
     question = one.question = drawn(
-        random, truth.topic, log.reader.log_id, marks.log_start_offset, marks.high_watermark
+        random,
+        one.operations,
+        truth.topic,
+        log.reader.log_id,
+        (marks.log_start_offset, marks.high_watermark),
     )
     app = random.choice(stage.apps)
     await ask(app, offset_of_group(truth.topic), stage.interruption, truth)
@@ -105,11 +112,10 @@ async def _play(stage: Stage, random: Random, one: Play, truth: Truth) -> None:
     parts = [partial(PARTS[name], truth, Random(random.random())) for name in one.parts]
     at = sorted(random.randint(1, LINES) for _ in parts)
     is_waiting = "max_wait_ms" in question.url or b"max_wait_ms" in question.body
-    for round_ in range(3):
-        if round_ != 1 and is_waiting:
-            continue  # nothing would end it
-        interruption = stage.interruption
-        interruption.arm(*((at, parts) if round_ == 1 else ((), ())))
+    change = list(zip(at, parts, strict=True))
+    interruption = stage.interruption
+    for meanwhile in [change] if is_waiting else [[], change, []]:  # nothing else ends a wait
+        interruption.arm(meanwhile)
         try:
             answer = await ask(app, question, interruption, truth)
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -14,14 +14,6 @@ import pyarrow as pa
 
 from tests.support.logs import batches_in
 
-MARKS: Final = (
-    "log_id",
-    "leader_epoch",
-    "log_start_offset",
-    "high_watermark",
-    "last_stable_offset",
-    "log_end_offset",
-)
 OF_HEADERS: Final = {
     "log-id": "log_id",
     "log-leader-epoch": "leader_epoch",
@@ -30,6 +22,7 @@ OF_HEADERS: Final = {
     "log-last-stable-offset": "last_stable_offset",
     "log-end-offset": "log_end_offset",
 }
+MARKS: Final = tuple(OF_HEADERS.values())
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NDJSON: Final = "application/x-ndjson"
 REST_V2: Final = "application/vnd.kafka.json.v2+json"
@@ -81,10 +74,14 @@ class Said:
 # -- to ask ----------------------------------------------------------------------------------------
 
 
-def drawn(random: Random, topic: str, log_id: str, start: int, end: int) -> Question:
-    """Return a question about the partition, whose offsets are from the start to the end."""
-    make = random.choice(MAKERS)
-    return make(random, topic, log_id, random.randint(start, end))
+def drawn(
+    random: Random, operations: Collection[str], topic: str, log_id: str, offsets: tuple[int, int]
+) -> Question:
+    """Return a question of one of the operations, or of any, with an offset of the partition."""
+    while True:
+        question: Question = random.choice(MAKERS)(random, topic, log_id, random.randint(*offsets))
+        if not operations or question.operation in operations:
+            return question
 
 
 def _read(
@@ -118,12 +115,20 @@ def page(random: Random, topic: str, log_id: str, offset: int) -> Question:
     more = {"max_records": random.choice((1, 2, 9))} if random.random() < 0.3 else {}
     found = _read(random, topic, log_id, offset, "records", **more)
     accept = random.choice(("application/json", "application/json", NDJSON, ARROW))
-    return Question(**{**vars(found), "headers": {"accept": accept}})
+    return replace(found, headers={"accept": accept})
+
+
+def fixed_page(random: Random, topic: str, log_id: str, offset: int) -> Question:
+    """One whose bytes its tag promises for ever: it names a log, and where it ends."""
+    kind, operation = random.choice((("records", "readRecords"), ("batches", "readBatches")))
+    query = {"offset": offset, "end_offset": offset + random.randint(1, 6), "log_id": log_id}
+    url = f"/v1/topics/{topic}/partitions/0/{kind}?{urlencode(query)}"
+    return Question(operation, "GET", url, named=log_id, start=offset)
 
 
 def streamed_page(random: Random, topic: str, log_id: str, offset: int) -> Question:
     found = _read(random, topic, log_id, offset, "records", stream="true")
-    return Question(**{**vars(found), "headers": {"accept": NDJSON}})
+    return replace(found, headers={"accept": NDJSON})
 
 
 def long_poll(random: Random, topic: str, log_id: str, offset: int) -> Question:
@@ -162,9 +167,7 @@ def many(random: Random, topic: str, log_id: str, offset: int) -> Question:
 
 def _plain(operation: str, suffix: str, *, method: str = "GET", body: bytes = b"") -> Any:
     def make(random: Random, topic: str, log_id: str, offset: int) -> Question:
-        url = suffix.format(
-            topic=topic, offset=offset, partition=f"/v1/topics/{topic}/partitions/0"
-        )
+        url = suffix.format(topic=topic, partition=f"/v1/topics/{topic}/partitions/0")
         headers = {"content-type": "application/json"} if body else {}
         return Question(operation, method, url, headers, body, is_endless=operation == "tailTopic")
 
@@ -186,7 +189,10 @@ def offset_of_group(topic: str) -> Question:
 MAKERS: Final = (
     page,
     page,
-    page,
+    fixed_page,
+    fixed_page,
+    fixed_page,
+    fixed_page,
     streamed_page,
     long_poll,
     long_poll,
