@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from engine.config import LogConfig
-from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow
+from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow, StoredDataCorrupt
 from engine.fs import names
 from engine.fs.filesystem import FileSystem
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
-from engine.records.scan import scan_batches
+from engine.records.scan import iter_headers, scan_batches
 from engine.segment.file_records import BatchPosition, FileRecords, NotCached
 from engine.segment.indexes import SegmentIndexes
 from engine.segment.proofs import IndexProofs
@@ -205,15 +205,32 @@ class Segment:
 
         None means that this segment has no such batch. Needs no lock. Raises as `look_up`.
         """
-        return self.look_up(offset, end, cached_only=cached_only)[1]
+        return self._find(offset, end, cached_only=cached_only)[2]
 
     def look_up(
         self, offset: int, end: int | None = None, *, cached_only: bool = False
     ) -> tuple[OffsetPosition, BatchPosition | None]:
         """Return the index entry for an offset, and what `locate` returns.
 
-        Raises StoredDataCorrupt, NotCached, or CorruptIndex if the offset index is wrong.
+        Raises StoredDataCorrupt, NotCached, or CorruptIndex if the offset index is wrong. A gap in
+        place of the offset is what compaction leaves, or a batch at the entry whose offset went
+        back: the batches before it tell.
         """
+        entry, start, found = self._find(offset, end, cached_only=cached_only)
+        if start > 0 and (found is None or found.base_offset > offset):
+            before = self.indexes.offset.floor_by_position(start - 1).position
+            until = self.records.size_bytes if end is None else end
+            for at, _ in self.records.ascending_headers(
+                before, until, next_offset=self.base_offset, cached_only=cached_only
+            ):
+                if found is not None and at >= found.position:
+                    break
+        return entry, found
+
+    def _find(
+        self, offset: int, end: int | None, *, cached_only: bool
+    ) -> tuple[OffsetPosition, int, BatchPosition | None]:
+        """Return the index entry for an offset, where the search began, and what it found."""
         end = self.records.size_bytes if end is None else end
         if cached_only and not self.indexes.offset_stays_open():
             raise NotCached
@@ -228,8 +245,11 @@ class Segment:
             offset, start, end, next_offset=self.base_offset, cached_only=cached_only
         )
         if found is not None and found.position == start > 0 and found.base_offset > offset:
-            raise self.proofs.disproved(index.path, f"points past {offset}, to {found.base_offset}")
-        return entry, found
+            what = f"points past {offset}, to {found.base_offset}"
+            if self.proofs.was_found(start):
+                raise self.proofs.disproved(index.path, what)
+            raise self.records.damaged(f"{index.path.name} {what}", start, offset)
+        return entry, start, found
 
     def end_of_batches(
         self, first: BatchPosition, limit: int, end: int, *, cached_only: bool = False
@@ -279,10 +299,30 @@ class Segment:
             raise self.records.damaged(str(scan.reason), position + scan.valid_bytes, next_offset)
         if following_bytes:
             following = self._base_offset_of(data[length:], end, cached_only=cached_only)
-            if following is not None and following < next_offset:
+            if (
+                following is not None
+                and following < next_offset
+                and not self._fills_the_gap(end, next_offset, cached_only=cached_only)
+            ):
                 what = f"offsets up to {next_offset - 1}, but {following} is next"
-                raise self.records.damaged(what, position, sought)
+                *_, (at, last) = iter_headers(batches)  # those before it fit together
+                raise self.records.damaged(what, position + at, last.base_offset if at else sought)
         return batches
+
+    def _fills_the_gap(self, position: int, next_offset: int, *, cached_only: bool) -> bool:
+        """Whether the batch at `position` would end at the following one if it began at an offset.
+
+        Two neighbours whose offsets overlap do not tell which of them is wrong, since no checksum
+        covers a base offset. The batch after them does, where compaction has left no gap.
+        """
+        headers = self.records.headers(position, self.size_bytes, cached_only=cached_only)
+        try:
+            _, header = next(headers)
+            at, following = next(headers)
+            end_offset = self.records.first_offset(at, following, cached_only=cached_only)
+        except (StopIteration, StoredDataCorrupt):
+            return False
+        return end_offset - (header.next_offset - header.base_offset) == next_offset
 
     def _base_offset_of(self, header: Buffer, position: int, *, cached_only: bool) -> int | None:
         """Return the base offset in the header at `position`; None if it cannot be a batch."""

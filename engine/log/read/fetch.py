@@ -7,7 +7,9 @@ whole batch in the index, and continues in the next segment while the budget las
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from engine.errors import (
@@ -159,7 +161,7 @@ def _pieces(
             piece = _read_segment(request, segment, next_offset, budget, bound, is_first=not pieces)
             if isinstance(piece, _Piece):
                 bounds = (*segments.base_offsets[index : index + 1], bound.offset)
-                _ensure_tiled(piece, segment, bounds)
+                piece = _within(piece, segment, min(bounds))
         except StoredDataCorrupt:
             if not pieces:
                 raise
@@ -197,18 +199,12 @@ def _read_segment(
     limit = min(end, max(first.end, first.position + budget))
     last = _stop_position(request, segment, first, end)
     limit = min(limit, last)
+    read = partial(segment.read, first.position, cached_only=request.cached_only, sought=offset)
     try:
         stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
-        data = segment.read(
-            first.position, stop.position, cached_only=request.cached_only, sought=offset
-        )
+        data = read(stop.position)
     except StoredDataCorrupt as error:
-        if error.position <= first.position:
-            raise  # nothing is intact before it
-        # What `read` verifies on the way: the batches before the damage.
-        data = segment.read(
-            first.position, error.position, cached_only=request.cached_only, sought=offset
-        )
+        data = _intact_before(error, first, read)
         *_, (_, last_header) = iter_headers(data)
         return _Piece(data, entry, first, last_header.next_offset, ReadEnd.DAMAGE)
     ended_by = ReadEnd.MAX_BYTES if stop.position < end else None
@@ -217,17 +213,44 @@ def _read_segment(
     return _Piece(data, entry, first, stop.offset, ended_by)
 
 
-def _ensure_tiled(piece: _Piece, segment: Segment, ends: tuple[int, ...]) -> None:
-    """Raise StoredDataCorrupt unless the batches fit into their segment.
+def _intact_before(
+    error: StoredDataCorrupt, first: BatchPosition, read: Callable[[int], Buffer]
+) -> Buffer:
+    """Return the batches from `first` to the damage; raise `error` if there are none.
 
-    They must end at or before the next segment and the bound of the read.
+    `read` returns those before a position. It verifies them on the way and may find damage before
+    the damage, for an error of `end_of_batches` above all, which reads headers only.
     """
-    if piece.next_offset > min(ends) or piece.first.base_offset < segment.base_offset:
+    while error.position > first.position:
+        try:
+            return read(error.position)
+        except StoredDataCorrupt as earlier:
+            error = earlier
+    raise error
+
+
+def _within(piece: _Piece, segment: Segment, end_offset: int) -> _Piece:
+    """Return the batches that fit into their segment: those before the first one that does not.
+
+    They end at or below `end_offset`, of the next segment or the read's bound. Raises
+    StoredDataCorrupt if the first one does not fit.
+    """
+    if piece.next_offset <= end_offset and piece.first.base_offset >= segment.base_offset:
+        return piece
+    fit_bytes, next_offset = 0, piece.first.base_offset
+    for position, header in iter_headers(piece.data):
+        if header.base_offset < segment.base_offset or header.next_offset > end_offset:
+            break
+        fit_bytes, next_offset = position + header.size_bytes, header.next_offset
+    if not fit_bytes:
         raise segment.records.damaged(
             f"offsets {piece.first.base_offset} to {piece.next_offset - 1} are not in this segment",
             piece.first.position,
             piece.first.base_offset,
         )
+    return piece._replace(
+        data=piece.data[:fit_bytes], next_offset=next_offset, ended_by=ReadEnd.DAMAGE
+    )
 
 
 def readable_end(segment: Segment, bound: OffsetMetadata) -> int:

@@ -1,5 +1,8 @@
 """The result of a read: whole batches, within the budget and the bounds, at any offset."""
 
+import struct
+from bisect import bisect_right
+
 import pytest
 
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt
@@ -7,6 +10,7 @@ from engine.log.log import Log
 from engine.log.read.fetch import ReadRequest, fetch
 from engine.log.results import ReadEnd
 from engine.records.header import Codec
+from engine.records.scan import iter_headers
 from engine.state.watermarks import Watermarks
 from engine.types import AppendOrigin, FetchIsolation, OffsetMetadata
 from tests.support.builders import World
@@ -252,6 +256,50 @@ def test_damage_is_never_returned() -> None:
     assert cut is not None
     assert (cut.ended_by, cut.next_offset) == (ReadEnd.DAMAGE, 2)
     assert offsets_read(again, 3) == [3]
+
+
+@pytest.mark.parametrize("rolls_at", [None, 3])
+@pytest.mark.parametrize("damaged", range(7))
+def test_what_precedes_a_wrong_offset_is_returned(damaged: int, rolls_at: int | None) -> None:
+    """No checksum covers a base offset: no wrong one is returned, and no intact batch held back.
+
+    Where its neighbours do not tell which of two overlapping batches is wrong, the read ends before
+    both of them.
+    """
+    world = World()
+    log = world.open_log(CONFIG)
+    for number, records in enumerate((1, 3, 2, 3, 1, 2, 3)):
+        if number == rolls_at:
+            log.roll()
+        append_values(log, *[b"v"] * records)
+    log.durability.commit()
+    starts = [0, 1, 4, 6, 9, 10, 12, 15]
+    in_first = rolls_at is None or damaged < rolls_at
+    content = world.disk._inode(log_path(0 if in_first else 6)).content  # noqa: SLF001 - damage
+    position = next(
+        at for at, header in iter_headers(content) if header.base_offset == starts[damaged]
+    )
+    whole = log.reader.read(0, max_bytes=ALL_BYTES)
+    assert whole is not None
+    batches = [bytes(batch.buffer) for batch in batches_in(bytes(whole.data))]
+    has_judge = damaged < 5 and (rolls_at is None or not rolls_at - 2 < damaged < rolls_at)
+    sure = damaged if has_judge else damaged - 1
+    for wrong in {*range(20), 1 << 40} - {starts[damaged]}:
+        struct.pack_into(">q", content, position, wrong)
+        for offset in range(starts[damaged + 1]):
+            first = bisect_right(starts, offset) - 1
+            for max_bytes in (1, 200, ALL_BYTES):
+                try:
+                    found = log.reader.read(offset, max_bytes=max_bytes)
+                except StoredDataCorrupt:
+                    assert first >= sure
+                    continue
+                assert found is not None
+                count = len(list(batches_in(found.data)))
+                assert bytes(found.data) == b"".join(batches[first : first + count])
+                if max_bytes == ALL_BYTES:
+                    assert first + count >= sure
+                    assert found.ended_by is ReadEnd.DAMAGE
 
 
 def test_a_reader_outlives_the_removal_of_its_segments() -> None:
