@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from engine.fs import names
 from engine.fs.port import (
     MAX_SMALL_FILE_BYTES,
     DirectoryEntry,
@@ -89,6 +90,9 @@ class PosixFileSystem:
     def is_directory(self, path: Path) -> bool:
         return stat.S_ISDIR(_mode(path))
 
+    def real_directory(self, path: Path) -> Path | None:
+        return path.resolve() if path.is_dir() else None
+
     def is_misplaced(self, path: Path) -> bool:
         mode = _mode(path)
         return mode != 0 and not stat.S_ISREG(mode)
@@ -155,7 +159,13 @@ class PosixFileSystem:
         path.unlink(missing_ok=missing_ok)
 
     def remove_tree(self, path: Path) -> None:
-        shutil.rmtree(path)
+        if not path.is_symlink():
+            shutil.rmtree(path)
+            return
+        if path.is_dir():  # what lies there beside a partition's files is somebody's
+            for name in filter(names.is_of_a_log, os.listdir(path)):
+                (path / name).unlink()
+        path.unlink()
 
     def lock(self, path: Path) -> HeldLock:
         return PosixLock(path)

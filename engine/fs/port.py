@@ -240,6 +240,9 @@ class FileSystem(Protocol):
     def is_directory(self, path: Path) -> bool:
         """Whether the path is a directory; False for a link to one."""
 
+    def real_directory(self, path: Path) -> Path | None:
+        """Return the directory that a path leads to, with all links resolved; None if to none."""
+
     def is_misplaced(self, path: Path) -> bool:
         """Whether the path exists and is not a regular file, so that `open` would refuse it."""
 

@@ -48,6 +48,8 @@ class Partitions:
         self._context = context
         self._fs = context.fs
         self._directory = directory
+        self._linked: dict[Path, Path] = {}
+        """The links of partitions by the directories they lead to. Written during the start."""
         self._deletion = deletion
 
     def path_of(self, log: TopicPartition) -> Path:
@@ -63,12 +65,7 @@ class Partitions:
         try:
             with self._context.health.opening:
                 if not self._fs.is_directory(path):
-                    raise InvalidDataDirectory(
-                        f"{path} is not a directory, and links are not followed; move "
-                        "the partition's files to this path",
-                        name=path.name,
-                        file=str(path),
-                    )
+                    self._ensure_linked(path)
                 try:
                     return read_topic_id(self._fs, file)
                 except IsADirectoryError as error:
@@ -76,6 +73,22 @@ class Partitions:
         except CorruptCheckpoint as error:
             _LOG.warning("ignoring a topic id: %s", error)
             return None
+
+    def _ensure_linked(self, path: Path) -> None:
+        """Raise InvalidDataDirectory unless a link leads to a directory that only it leads to.
+
+        As Kafka does, a partition that an operator has put elsewhere is served there.
+        """
+        place, own = self._fs.real_directory(path), self._fs.real_directory(self._directory)
+        if place is None:
+            what = "leads to no directory; put the partition's files there"
+        elif self._linked.setdefault(place, path) != path:
+            what = f"leads to {place}, as {self._linked[place].name} does; remove one of the links"
+        elif own is None or place.is_relative_to(own):
+            what = f"leads to {place}, into the data directory itself; remove the link"
+        else:
+            return
+        raise InvalidDataDirectory(f"{path} {what}", name=path.name, file=str(path))
 
     def ensure_free(self, topic: Topic, log: TopicPartition) -> None:
         """Raise TopicConflict if the directory of a new partition exists and is not the topic's."""

@@ -166,9 +166,12 @@ class _OneDirectory:
                     "still uses the directory, stop it before a check"
                 )
                 yield Finding(Severity.NOTE, path, detail)
-            elif name not in _OUR_FILES and not self._fs.is_directory(path):
+            elif name not in _OUR_FILES and not self._is_partition(path):
                 if self._fs.is_misplaced(path):
-                    detail = "it is a link or a special file, which is not opened: move it away"
+                    detail = (
+                        "it is a special file, or a link that leads to no partition, and is not "
+                        "opened: move it away"
+                    )
                     yield Finding(Severity.REFUSED, path, detail)
                     continue
                 yield Finding(Severity.NOTE, path, "it is not of this format and is left alone")
@@ -176,12 +179,23 @@ class _OneDirectory:
     def find_partitions(self) -> Findings:
         for name in self._names:
             path = self.path / name
-            if self._fs.is_directory(path) and name not in _OUR_FILES:
+            if name not in _OUR_FILES and self._is_partition(path):
                 log, finding = self._classify(path)
                 if finding is not None:
                     yield finding
                 if log is not None:
                     self.partitions[log] = path
+
+    def _is_partition(self, path: Path) -> bool:
+        """Whether it is a directory, or a link to one from a partition's name."""
+        if self._fs.is_directory(path):
+            return True
+        try:
+            kind = parse_partition_directory(path.name).kind
+        except InvalidDataDirectory:
+            return False
+        may_be_link = kind in {DirectoryKind.LIVE, DirectoryKind.DELETED}
+        return may_be_link and self._fs.real_directory(path) is not None
 
     def _classify(self, path: Path) -> tuple[TopicPartition | None, Finding | None]:
         """Return the partition of a directory, if it is served, and a finding, if any."""

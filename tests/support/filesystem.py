@@ -168,6 +168,10 @@ class ForgetfulDisk(Storage):
         self.enter("look", path)
         return isinstance(self._look(path.parts), Directory)
 
+    def real_directory(self, path: Path) -> Path | None:
+        """A disk in memory has no links."""
+        return path if self.is_directory(path) else None
+
     def is_misplaced(self, path: Path) -> bool:
         return self.is_directory(path)  # there are no links
 

@@ -1,7 +1,7 @@
-"""Links, FIFOs and endless files in a data directory: never followed, waited for or read whole.
+"""Links, FIFOs and endless files in a data directory: never waited for or read whole.
 
-A link was followed, and a file outside the data directory cut; a FIFO or a file without an end kept
-the start waiting for ever.
+A linked file was followed, and one outside the data directory cut; a FIFO or a file without an end
+kept the start waiting for ever. Only a partition's folder may be a link.
 """
 
 import errno
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.stock import opened
+from engine.config import LogConfig
 from engine.errors import (
     InvalidDataDirectory,
     LogOffline,
@@ -21,10 +22,12 @@ from engine.errors import (
 from engine.fs import names
 from engine.fs.filesystem import PosixFileSystem
 from engine.fs.port import MAX_SMALL_FILE_BYTES
+from engine.runtime import Runtime
 from engine.tools.verify import DirectoryCheck
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, new_batch
 from tests.support.logs import read_values
+from tests.support.time import ManualClock, ManualScheduler
 
 OTHER = TopicPartition("other", 0)
 OUTSIDE = b"precious " * 1000
@@ -119,38 +122,92 @@ def test_a_foreign_file_of_the_directory_is_refused_by_name(
         ]
 
 
-def test_a_link_to_a_partition_is_not_followed(directory: Path) -> None:
-    """That log is offline; nothing is made or changed where the link leads to."""
+def linked(directory: Path) -> Path:
+    """Move the partition `EVENTS` out of the data directory, with a link in its place."""
     path, elsewhere = directory / str(EVENTS), directory.parent / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    (elsewhere / names.PARTITION_METADATA).unlink()
-    (directory / "a link").symlink_to(elsewhere)
-    before = {one.name: one.read_bytes() for one in elsewhere.iterdir()}
-    problems = [
-        one.file.name
-        for one in DirectoryCheck(PosixFileSystem(), directory).findings()
-        if one.is_problem
-    ]
-    assert set(problems) == {"a link", str(EVENTS)}
+    return elsewhere
+
+
+def problems(directory: Path) -> dict[str, str]:
+    """What `tidelog verify` finds wrong, by file name."""
+    found = DirectoryCheck(PosixFileSystem(), directory).findings()
+    return {one.file.name: one.detail for one in found if one.is_problem}
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "after a crash"])
+def test_a_linked_partition_is_served_where_it_lies(directory: Path, *, is_clean: bool) -> None:
+    """As a broker serves it, whether it stopped or was killed."""
+    elsewhere = linked(directory)
+    if not is_clean:
+        (directory / names.CLEAN_SHUTDOWN_FILE).unlink()
+    assert problems(directory) == {}
     with opened(directory) as manager:
-        with pytest.raises(LogOffline, match="links are not followed"):
+        log = manager.log(EVENTS)
+        log.append(new_batch())
+        log.roll()
+        log.durability.commit()
+        assert len(read_values(log)) == 2
+    assert (directory / str(EVENTS)).is_symlink()
+    assert len(list(elsewhere.glob("*.log"))) == 2
+    with opened(directory) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 2
+
+
+def test_a_deleted_topic_takes_its_files_from_where_a_link_leads(directory: Path) -> None:
+    """The link goes, and the files of the partition; what else lies there is somebody's."""
+    elsewhere = linked(directory)
+    (elsewhere / "precious").write_bytes(OUTSIDE)
+    with opened(directory) as manager:
+        manager.delete_topic("events")
+    clock = ManualClock()  # the deletion's delay outlasts the process
+    scheduler = ManualScheduler(clock)
+    runtime = Runtime(directory, clock=clock, scheduler=scheduler)
+    runtime.open()
+    scheduler.advance(LogConfig().file_delete_delay_ms)
+    runtime.close()
+    assert [one.name for one in elsewhere.iterdir()] == ["precious"]
+    assert (elsewhere / "precious").read_bytes() == OUTSIDE
+    assert not [one for one in directory.iterdir() if one.is_symlink()]
+
+
+def test_a_link_that_leads_to_no_directory_takes_its_partition_offline(directory: Path) -> None:
+    """The start says where the files belong, and serves the other log."""
+    elsewhere = linked(directory)
+    elsewhere.rename(directory.parent / "unmounted")
+    assert list(problems(directory)) == [str(EVENTS)]
+    with opened(directory) as manager:
+        with pytest.raises(LogOffline, match="leads to no directory"):
             manager.log(EVENTS)
         assert len(read_values(manager.log(OTHER))) == 1
-    assert {one.name: one.read_bytes() for one in elsewhere.iterdir()} == before
+    assert not elsewhere.exists()
 
 
-def test_a_link_that_is_named_like_a_deleted_partition_is_left_alone(directory: Path) -> None:
-    """Neither the link nor its target is removed."""
-    elsewhere = directory.parent / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "precious").write_bytes(OUTSIDE)
-    link = directory / names.delete_directory_name(EVENTS, "0123")
-    link.symlink_to(elsewhere)
+def test_two_links_to_one_directory_are_not_both_served(directory: Path) -> None:
+    """Two logs would write into the same files."""
+    (directory / "events-1").symlink_to(linked(directory))
     with opened(directory) as manager:
         assert len(read_values(manager.log(EVENTS))) == 1
-    assert link.is_symlink()
-    assert (elsewhere / "precious").read_bytes() == OUTSIDE
+        with pytest.raises(LogOffline, match="as events-0 does"):
+            manager.log(TopicPartition("events", 1))
+
+
+def test_a_link_into_the_data_directory_is_not_served(directory: Path) -> None:
+    """The partition there is served under its own name."""
+    (directory / "events-1").symlink_to(directory / str(EVENTS))
+    with opened(directory) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 1
+        with pytest.raises(LogOffline, match="into the data directory itself"):
+            manager.log(TopicPartition("events", 1))
+
+
+def test_a_link_with_another_name_is_left_alone(directory: Path) -> None:
+    """And reported."""
+    (directory / "a link").symlink_to(linked(directory))
+    assert list(problems(directory)) == ["a link"]
+    with opened(directory) as manager:
+        assert len(read_values(manager.log(EVENTS))) == 1
 
 
 def test_the_data_directory_itself_may_be_a_link(directory: Path) -> None:
