@@ -203,7 +203,7 @@ def test_a_link_into_the_data_directory_is_not_served(directory: Path) -> None:
 
 
 def test_a_link_with_another_name_is_left_alone(directory: Path) -> None:
-    """And reported."""
+    """`tidelog verify` reports it, and the start does not follow it."""
     (directory / "a link").symlink_to(linked(directory))
     assert list(problems(directory)) == ["a link"]
     with opened(directory) as manager:
