@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from engine.errors import InvalidRecord, Overloaded, StorageFull, UnexpectedAppendOffset
@@ -372,16 +372,20 @@ class LogState:
         cut; otherwise, after a crash, other records could get the old epoch. If writing it raises
         StorageFull or Overloaded, nothing has changed.
         """
-        with self._context.health.trying:
-            self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
-            directory = self._context.fs.open_directory(self.local.directory)
-        self.truncations += 1
-        try:
-            self.leader_epoch += 1
-            with directory, self._context.health.writing:
-                yield directory
-        finally:
+        health = self._context.health
+        with ExitStack() as stack:
+            with health.trying:
+                directory = stack.enter_context(
+                    self._context.fs.open_directory(self.local.directory)
+                )
+                self.epochs.assign(self.leader_epoch + 1, self.watermarks.log_end_offset)
             self.truncations += 1
+            try:
+                self.leader_epoch += 1
+                with health.writing:
+                    yield directory
+            finally:
+                self.truncations += 1
 
     def _cut_to(self, offset: int, plan: Truncation, directory: OpenDirectory) -> None:
         removed = self.local.segments.above(offset)

@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +14,7 @@ from engine.errors import (
     SequenceGap,
     StorageOffline,
 )
-from engine.fs.names import snapshot_name
+from engine.fs.names import LEADER_EPOCH_CHECKPOINT, snapshot_name
 from engine.log.log import Log
 from engine.metrics import NullRecorder
 from engine.types import AppendOrigin, TopicPartition
@@ -300,7 +299,8 @@ def test_a_refused_truncation_leaves_no_snapshot_behind_for_another_history() ->
 def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation: str) -> None:
     """The files for the cut are opened before it.
 
-    Wherever that fails, the directory stays online.
+    Wherever that fails, the directory stays online, and the log is the one that it was, its epochs
+    on disk included: a new one would have readers told of another log.
     """
     for nth in range(1, 20):
         world = World()
@@ -308,8 +308,15 @@ def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation
         values = fill_segments(log, 4, 4, 4)
         log.durability.flush()
         world.disk.fail(operation, error=errno.EMFILE, nth=nth)
-        with suppress(Overloaded):
+        log_id, epochs = (
+            log.reader.log_id,
+            world.disk.read_bytes(log.directory / LEADER_EPOCH_CHECKPOINT),
+        )
+        try:
             log.truncate_to(offset)
+        except Overloaded:
+            assert (log.reader.log_id, log.watermarks.log_end_offset) == (log_id, 12)
+            assert world.disk.read_bytes(log.directory / LEADER_EPOCH_CHECKPOINT) == epochs
         is_met = not world.disk.forget_faults()
         assert not world.health.is_offline
         assert log.truncate_to(offset) == offset
