@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from app.codecs.line_ends import on_one_line
 from app.codecs.receipts import shown_marks, to_json
 from app.store.port import Partition
 from engine.log.results import Fetched
@@ -130,20 +131,9 @@ def retry_line(retry_ms: int) -> bytes:
 EVENT_FRAME_BYTES: Final = 192
 """At least what an event has besides its data."""
 
-_LINE_ENDS: Final = (
-    (b"\n", b" "),
-    (b"\r", b" "),
-    (b"\xc2\x85", rb"\u0085"),
-    (b"\xe2\x80\xa8", rb"\u2028"),
-    (b"\xe2\x80\xa9", rb"\u2029"),
-)
-"""What ends a line, in an event or for a lenient reader such as Python's `splitlines`. In JSON the
-first two stand between tokens, the others within strings."""
-
 
 def _event(name: bytes, event_id: bytes, data: bytes) -> bytes:
-    for end, instead in _LINE_ENDS:
-        data = data.replace(end, instead)
+    data = on_one_line(data.replace(b"\n", b" ").replace(b"\r", b" "))  # between tokens of JSON
     return b"%bdata: %b\n\n" % (_event_head(name, event_id), data)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from app.codecs.json_parts import count_of_lines
+from app.codecs.line_ends import growth_bytes, on_one_line
 from app.codecs.stored import (
     HEADER_BYTES,
     MOST_GROWTH,
@@ -161,6 +162,8 @@ class _Renderer(ABC):
 
     frame_bytes: ClassVar[int]
     """Bytes around all records."""
+    is_of_lines: ClassVar[bool] = False
+    """Whether a record is a line, in which what lenient readers take for its end is escaped."""
 
     def __init__(self, view: View) -> None:
         self.text = bytearray()
@@ -202,9 +205,17 @@ class _Renderer(ABC):
         if raw_bytes > self._view.max_record_bytes:
             return raw_bytes
         [shown] = self._shown(header, [record])
-        size_bytes = _field_bytes(shown.key, record.key) + _field_bytes(shown.value, record.value)
+        fields = [(shown.key, record.key), (shown.value, record.value)]
         for one, (name, value) in zip(shown.headers, record.headers, strict=True):
-            size_bytes += _string_bytes(name.encode()) + _field_bytes(one.value, value)
+            fields += [(name, name.encode()), (one.value, value)]
+        size_bytes = sum(_field_bytes(*field) for field in fields)
+        if self.is_of_lines:
+            size_bytes += sum(
+                growth_bytes(stored)
+                for content, stored in fields
+                if stored is not None and not isinstance(content, bytes)
+            )
+        for one in shown.headers:
             size_bytes += len(_ENCODER.encode(_HeaderOut("", None, one.encoding))) - _EMPTY_BYTES
         size_bytes += max(0, len(shown.headers) - 1)  # commas
         shown.key = shown.value = None
@@ -277,9 +288,13 @@ class _ArrayRenderer(_Renderer):
 
 
 class _LinesRenderer(_Renderer):
-    """Writes one record per line; a line break inside stored JSON becomes a space."""
+    """Writes one record per line; a line break inside stored JSON becomes a space.
+
+    What lenient readers take for one is escaped.
+    """
 
     frame_bytes = 0
+    is_of_lines = True
 
     @property
     def size_bytes(self) -> int:
@@ -291,7 +306,7 @@ class _LinesRenderer(_Renderer):
         if count_of_lines(lines) > len(shown) or b"\r" in lines:
             texts = [_ENCODER.encode(one).translate(_BLANKS) for one in shown]
             lines = b"".join([b"%b\n" % text for text in texts])
-        self.text += lines
+        self.text += on_one_line(lines)
 
     def add_text(self, text: bytes) -> None:
         self.text += text

@@ -1,5 +1,6 @@
 """`tidelog append`, `read` and `tail` against a real service."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from app.client.commands.append import outcome
 from app.client.connection import Connection, Request, topic_path
 from demo.children import Server
 from tests.cli.conftest import Run, objects
+from tests.support.boundaries import TEXTS
 
 
 def test_what_is_appended_can_be_read(run: Run) -> None:
@@ -280,3 +282,22 @@ def test_ctrl_c_ends_tail_quietly(service: Server, run: Run) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, b"")
+
+
+def test_texts_pass_through_the_commands_to_the_character(run: Run) -> None:
+    """Keys, values and headers, of every plane and with every kind of control."""
+    run("create", "texts", "-c", "retention.ms=-1")
+    records = [
+        {"key": text, "value": {text: text}, "headers": [{"key": text, "value": text}]}
+        for text in TEXTS.values()
+    ]
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records).encode()
+    appended = run("append", "texts", stdin=lines)
+    assert appended.exit_code == 0, appended.output
+    for text, one in zip(
+        TEXTS.values(), objects(run("read", "texts", "--json").stdout), strict=True
+    ):
+        assert (one["key"], one["value"]) == (text, {text: text})
+        assert one["headers"] == [{"key": text, "value": text, "encoding": "utf8"}]
+    for line in run("read", "texts").stdout.splitlines():
+        assert line.isprintable()

@@ -193,12 +193,20 @@ def test_an_answer_ends_before_the_record_that_would_pass_the_bound(count: int) 
         assert found == json.loads(array.text) == page(batch)[: max(1, shown)]
 
 
-FIELDS = st.none() | st.binary(max_size=300) | st.text(max_size=100).map(str.encode)
+LINE_ENDS = "\u0085\u2028\u2029"
+TEXTS = st.text(max_size=100) | st.text(f"{LINE_ENDS}a", max_size=100)
+FIELDS = st.none() | st.binary(max_size=300) | TEXTS.map(str.encode)
 
 
 @given(
     st.lists(
-        st.tuples(FIELDS, FIELDS, st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=4)),
+        st.tuples(
+            FIELDS,
+            FIELDS,
+            st.lists(
+                st.tuples(st.text(max_size=5) | st.text(LINE_ENDS, max_size=5), FIELDS), max_size=4
+            ),
+        ),
         min_size=1,
         max_size=6,
     ),
