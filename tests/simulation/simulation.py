@@ -203,6 +203,9 @@ class Simulation:
             driven = logs[0]
             if due > 0 or driven.is_busy or operation.name in OPENING:
                 return
+            # Another reader waits for the result of a verification: on one thread, for ever.
+            if any(segment.proofs.proving.locked() for segment in driven.log.reader.segments):
+                return
             due = random.randint(1, 30)
             hook, self.disk.meanwhile = self.disk.meanwhile, None
             try:
