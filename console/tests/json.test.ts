@@ -13,6 +13,7 @@ describe("JSON without loss", () => {
   });
   it("does not turn text that looks like a marked number into one", () => {
     expect(toJson({ a: "12", b: 12n })).toBe('{"a":"12","b":12}');
+    expect(toJson({ a: "\u000012\u0000" })).toBe('{"a":"\\u000012\\u0000"}');
   });
   it("shows a stored value as it is: digits, repeated members, escapes", () => {
     const tree = treeOf(' {"n": 1.10, "n": 12345678901234567890, "s": "\\u00e9\\n", "a": [], "o": {}} ');

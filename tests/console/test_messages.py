@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from engine.records.builder import build_batch
+from tests.support.boundaries import TEXTS
 from tests.support.browser import Console, browsing
 from tests.support.server import serving
 from tests.support.time import START_MS
@@ -69,6 +70,23 @@ def test_newest_come_first_and_a_long_list_goes_on(console: Console, client: htt
     )
     last = console.rows("Messages").last
     assert "\n0\n" in f"{last.inner_text()}\n"
+
+
+def test_texts_at_every_boundary_are_listed_and_downloaded(
+    console: Console, client: httpx.Client
+) -> None:
+    """Each has a row that opens, and a line of the download that a lenient reader takes whole."""
+    fill(client, "texts", ({"key": text, "value": text} for text in TEXTS.values()))
+    console.open("topics/texts/messages?from=earliest")
+    console.rows("Messages").nth(len(TEXTS) - 1).wait_for()
+    for row in console.rows("Messages").all():
+        row.click()
+        console.page.get_by_label("Value as").first.wait_for()
+    with console.page.expect_download() as download:
+        console.button("Download NDJSON").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    found = [(one["key"], json.loads(one["value"])) for one in map(json.loads, lines)]
+    assert sorted(found) == sorted((text, text) for text in TEXTS.values())
 
 
 def test_offsets_beyond_two_to_the_53_are_exact(browser: Browser, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ function valueOf(node: Node): unknown {
 
 /** JSON text of a value; a BigInt is written as the integer that it is. */
 export function toJson(value: unknown): string {
-  const marked = JSON.stringify(value, (_key, one: unknown) => (typeof one === "bigint" ? `\u0000${one}\u0000` : one));
-  return marked.replace(/"\\u0000(-?\d+)\\u0000"/g, "$1");
+  const mark = String(Math.random()); // so that no text within the value is taken for a marked integer
+  const marked = JSON.stringify(value, (_key, one: unknown) => (typeof one === "bigint" ? `${mark} ${one}` : one));
+  return marked.replace(new RegExp(`"${mark} (-?\\d+)"`, "g"), "$1");
 }

@@ -24,8 +24,10 @@ function headerValue(base64: string | null): Record<string, unknown> {
   return text === null ? { value: base64, encoding: "base64" } : { value: text };
 }
 
+/** A record per line, also for readers that end a line at U+0085, U+2028 or U+2029. */
 export function ndjsonOf(messages: Message[]): string {
-  return messages.map((message) => `${toJson(recordOf(message))}\n`).join("");
+  const lines = messages.map((message) => `${toJson(recordOf(message))}\n`).join("");
+  return lines.replace(/[\u0085\u2028\u2029]/g, (end) => `\\u${end.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** Have the browser save a text as a file. */

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.lake.ddl import parse_schema
+from pyspark_tidelog.lake.inference import ddl_of, infer_schema
 from pyspark_tidelog.lake.plain_rows import PlainRows
 from pyspark_tidelog.tables.json_rows import JsonRows
+from tests.support.boundaries import INTEGERS, NUMBERS, TEXTS
 
 names = st.sampled_from(["a", "b", "A", "größe", "日本", "🌊", 'q"', "a.b", "a/b", "~", "", " "])
 scalars = st.sampled_from(
@@ -169,6 +174,41 @@ def test_both_readings_of_a_value_are_one(case: tuple[T.StructType, Sequence[byt
     assert [reason is None for reason in verified.reasons] == fits
     assert repr(verified.rows.to_pylist()) == repr(written.rows.to_pylist())
     assert verified.unknown == written.unknown
+
+
+@pytest.mark.parametrize("escapes", [False, True])
+def test_names_and_values_at_every_boundary_arrive(tmp_path: Path, *, escapes: bool) -> None:
+    """From a sample to DDL, through both readings, into a file and out again."""
+    written = {text: text for text in TEXTS.values()}
+    sample = [json.dumps(written, ensure_ascii=escapes).encode("utf-8")]
+    schema = parse_schema(ddl_of(infer_schema(sample)))
+    for reading in (JsonRows, PlainRows):
+        fitted = reading(schema).fit(sample)
+        assert (fitted.reasons, fitted.unknown) == ([None], [None])
+        pq.write_table(pa.Table.from_struct_array(fitted.rows), tmp_path / "rows.parquet")
+        assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == [written]
+
+
+def test_numbers_at_every_boundary_arrive() -> None:
+    """A column of text has every digit of an integer; one of numbers fits or says why not."""
+    values = [f'{{"n":{number}}}'.encode() for number in NUMBERS]
+    for column in ("STRING", "INT", "BIGINT", "DOUBLE", "DECIMAL(38,0)", "FLOAT"):
+        schema = parse_schema(f"n {column}")
+        written, verified = JsonRows(schema).fit(values), PlainRows(schema).fit(values)
+        assert [r is None for r in written.reasons] == [r is None for r in verified.reasons]
+        assert repr(written.rows.to_pylist()) == repr(verified.rows.to_pylist())
+        if column == "STRING":
+            shown = [row["n"] for row in written.rows.to_pylist()]
+            assert shown[: len(INTEGERS)] == [*map(str, INTEGERS)]
+            assert [*map(float, shown)] == [*map(float, NUMBERS)]  # 1E2 is 100.0, as in Spark
+        if column == "BIGINT":
+            fits = [
+                number
+                for number, reason in zip(NUMBERS, written.reasons, strict=True)
+                if reason is None
+            ]
+            assert {*map(int, fits)} >= {i for i in INTEGERS if -(2**63) <= i < 2**63}
+            assert all(-(2**63) <= int(number) < 2**63 for number in fits)
 
 
 @pytest.mark.parametrize("reading", [JsonRows, PlainRows])
