@@ -384,6 +384,10 @@ class Settings(KafkaSettings):
     loopback and the address listened on. Without credentials every other name is refused; with
     credentials names are checked only if some are listed here."""
 
+    url_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
+    """What a proxy puts in front of all paths, such as `/tidelog`. Responses name URLs with it;
+    requests may have it or not, as the proxy passes them on."""
+
     cors_origins: tuple[str, ...] = ()
     """Origins, as JSON, whose pages may call the service from a browser; `*` allows all."""
 

@@ -27,6 +27,10 @@ function compressed(): Plugin {
 
 export default defineConfig({
   base: "/console/",
+  experimental: {
+    // Scripts find the others beside them: only the page names the prefix of a proxy, if there is one.
+    renderBuiltUrl: (name, { hostType }) => (hostType === "js" ? { relative: true } : `/console/${name}`),
+  },
   build: {
     outDir: OUT,
     emptyOutDir: true,

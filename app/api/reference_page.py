@@ -58,7 +58,7 @@ def render(document: Json) -> str:
             f"<title>{escape(info['title'])}: HTTP API</title><style>{STYLE}</style></head><body>",
             f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
             f"<p>{_prose(info['summary'])}. {_prose(info['description'])}</p>",
-            '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>',
+            '<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>',
             *_contents(document, operations),
             *_sections(document, operations),
             "<h2>Schemas</h2>",

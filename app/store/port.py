@@ -161,14 +161,17 @@ class Partition(ABC):
     is_local: ClassVar[bool]
     """Whether the log is in this process: then `refresh` has nothing to do."""
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: str, identity: Hashable) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, topic_id: str, identity: Hashable, url_prefix: str
+    ) -> None:
         self.topic_partition = topic_partition
         self.topic, self.number = topic_partition
         self.topic_id = topic_id
         self.identity = identity
         """Equal for two handles of one log; changes when the topic is created again."""
         name, number = self.topic.encode(), self.number
-        self.path = b"/v1/topics/%b/partitions/%d/" % (name, number)
+        self.path = b"%b/v1/topics/%b/partitions/%d/" % (url_prefix.encode(), name, number)
+        """What begins the URLs that responses name; a proxy's prefix included."""
         self.receipt_prefix = b'{"topic":"%b","partition":%d,"base_offset":' % (name, number)
         self.page_prefix = b'{"topic":"%b","partition":%d,"records":' % (name, number)
 

@@ -1,4 +1,5 @@
 /** What stands around every page: navigation, the key, and what is wrong with the connection. */
+import { PREFIX } from "./place";
 import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { isAsked, isTokenStored, setToken, token } from "./api/session";
@@ -45,7 +46,7 @@ export function Shell(): JSX.Element {
       </a>
       <div class="side">
         <a class="brand" href={href([])}>
-          <img src="/console/favicon.svg" width="20" height="20" alt="" />
+          <img src={`${PREFIX}/console/favicon.svg`} width="20" height="20" alt="" />
           tidelog
         </a>
         <nav aria-label="Pages">
@@ -59,7 +60,7 @@ export function Shell(): JSX.Element {
           <span class="quiet keys">
             <kbd>/</kbd> search · <kbd>g</kbd> <kbd>t</kbd> topics
           </span>
-          <a href="/docs">API reference</a>
+          <a href={`${PREFIX}/docs`}>API reference</a>
           <KeyButton />
         </footer>
       </div>

@@ -2,3 +2,4 @@
 import { vi } from "vitest";
 
 vi.stubGlobal("sessionStorage", { getItem: () => null });
+vi.stubGlobal("location", { origin: "http://localhost", pathname: "/console/" });

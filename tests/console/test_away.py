@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -90,3 +91,31 @@ def test_a_key_is_forgotten_by_a_reload_unless_it_is_kept(browser: Browser, tmp_
         stored = console.page.evaluate("[Object.keys(localStorage).length, document.cookie]")
         assert stored == [0, ""]
         console.errors.clear()  # the answers 401
+
+
+def test_the_console_works_below_a_prefix(browser: Browser, tmp_path: Path) -> None:
+    """Whatever the page loads and shows lies below it: a proxy knows the service by nothing else."""
+    with serving(tmp_path / "data", url_prefix="/logs/tide") as served:
+        put_topic(served.url)
+        asked: list[str] = []
+        with browsing(browser, f"{served.url}/logs/tide") as console:
+            console.page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+            console.open()
+            console.page.get_by_role("link", name="Topics").first.click()
+            console.page.get_by_role("link", name="events").click()
+            console.rows("Messages").first.click()
+            console.page.get_by_label("Value as").first.wait_for()
+            console.page.reload()
+            console.page.get_by_label("Value as").first.wait_for()
+            console.open("topics/events/log")
+            console.text("Inside segment 0").wait_for()
+            with console.page.expect_download() as download:
+                console.page.get_by_role("link", name="Download .log").first.click()
+            assert Path(download.value.path()).stat().st_size > 61
+            console.open("topics/events/produce")
+            console.open("topics/events/messages?from=live")
+            console.text("Live").wait_for()
+            reference = console.page.get_by_role("link", name="API reference").get_attribute("href")
+        assert reference == "/logs/tide/docs"
+        assert [path for path in asked if not path.startswith("/logs/tide/")] == []
+        assert len(asked) > 20

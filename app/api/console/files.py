@@ -43,7 +43,7 @@ SECURITY: Final = {
 
 NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tidelog</title>
 <h1>The console is not built</h1>
-<p>The service works without it: see <a href="/docs">the reference</a>.
+<p>The service works without it: see <a href="../docs">the reference</a>.
 In a checkout, <code>make console</code> builds it, with Node 20.19 or newer from this machine
 or from PyPI, and packages from npm. Then load this page again.</p>
 """
@@ -66,14 +66,20 @@ class File(NamedTuple):
         return next((one for one in self.bodies if one in accepted), "identity")
 
 
-def read_files(directory: Path) -> dict[str, File]:
-    """Return each file of the build by its path; empty if there is none."""
+def read_files(directory: Path, url_prefix: str) -> dict[str, File]:
+    """Return each file of the build by its path; empty if there is none.
+
+    Only the page names the prefix of a proxy; it then has no compressed form.
+    """
     files = {}
     for path in sorted(directory.rglob("*")):
         if path.suffix in CONTENT_TYPES:
             bodies = {
                 coding: Path(f"{path}{ending}").read_bytes() for coding, ending in CODINGS.items()
             }
+            if path.name == INDEX and url_prefix:
+                page = bodies["identity"].replace(b'="/', f'="{url_prefix}/'.encode())
+                bodies = {"identity": page}
             digest = hashlib.sha256(bodies["identity"]).digest()[:12]
             etag = base64.urlsafe_b64encode(digest).decode()
             name = path.relative_to(directory).as_posix()
@@ -85,8 +91,8 @@ built: Final = cache(read_files)
 
 
 def redirect(_: Request) -> Response:
-    """Send `/console` to `/console/`."""
-    return RedirectResponse(ROOT, status_code=308)
+    """Send `/console` to `/console/`, below whatever prefix."""
+    return RedirectResponse(ROOT[1:], status_code=308)
 
 
 def serve(request: Request) -> Response:
@@ -95,7 +101,7 @@ def serve(request: Request) -> Response:
     Runs on a thread, because the first request reads the files. Raises RouteNotFound for a file
     of another build.
     """
-    files = built(DIRECTORY)
+    files = built(DIRECTORY, request.app.state.service.settings.url_prefix)
     if INDEX not in files:
         built.cache_clear()  # it may be built while the service runs
         return Response(NOT_BUILT, 404, SECURITY, CONTENT_TYPES[".html"])

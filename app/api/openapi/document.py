@@ -58,7 +58,12 @@ def document(app: FastAPI) -> Json:
             description=app.description,
             routes=app.routes,
             tags=[dict(tag) for tag in TAGS],
-            servers=[{"url": "/", "description": "The service that served this document"}],
+            servers=[
+                {
+                    "url": app.state.service.settings.url_prefix or "/",
+                    "description": "The service that served this document",
+                }
+            ],
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
         _share_problems(made)

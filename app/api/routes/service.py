@@ -23,19 +23,20 @@ _CONSOLE: Final = "/console/"
 
 
 def _info(service: Service) -> bytes:
+    prefix = service.settings.url_prefix
     return to_json(
         {
             "name": "tidelog",
             "version": version("tidelog"),
             "backend": service.store.backend,
             "links": {
-                "console": _CONSOLE,
-                "docs": "/docs",
-                "openapi": "/openapi.json",
-                "topics": "/v1/topics",
-                "limits": "/v1/limits",
-                "readiness": "/readyz",
-                "metrics": "/metrics",
+                "console": prefix + _CONSOLE,
+                "docs": f"{prefix}/docs",
+                "openapi": f"{prefix}/openapi.json",
+                "topics": f"{prefix}/v1/topics",
+                "limits": f"{prefix}/v1/limits",
+                "readiness": f"{prefix}/readyz",
+                "metrics": f"{prefix}/metrics",
             },
         }
     )

@@ -23,8 +23,10 @@ class KafkaPartition(RemotePartition):
 
     __slots__ = ("_appends", "_config", "_log_id", "_sending", "log")
 
-    def __init__(self, log: KafkaLog, appends: PartitionAppends, config: LogConfig) -> None:
-        super().__init__(log.topic_partition, log.topic_id, identity=log)
+    def __init__(
+        self, log: KafkaLog, appends: PartitionAppends, config: LogConfig, url_prefix: str
+    ) -> None:
+        super().__init__(log.topic_partition, log.topic_id, log, url_prefix)
         self.log = log
         self._appends = appends
         self._config = config

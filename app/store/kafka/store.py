@@ -87,7 +87,8 @@ class KafkaStore(Store):
         self, topic_partition: TopicPartition, topic_id: str, config: TopicConfig
     ) -> KafkaPartition:
         log = self._logs.log(topic_partition, topic_id)
-        return KafkaPartition(log, self._appends(topic_partition, log.marks), config.config)
+        appends = self._appends(topic_partition, log.marks)
+        return KafkaPartition(log, appends, config.config, self._settings.url_prefix)
 
     def _appends(self, topic_partition: TopicPartition, marks: Marks) -> PartitionAppends:
         return PartitionAppends(

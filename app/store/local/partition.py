@@ -55,8 +55,9 @@ class LocalPartition(Partition):
         workers: Workers,
         commits: Commits,
         transactions: Transactions,
+        url_prefix: str,
     ) -> None:
-        super().__init__(log.topic_partition, log.topic_id, identity=log)
+        super().__init__(log.topic_partition, log.topic_id, log, url_prefix)
         self.log = log
         self.maintenance = Maintenance(log, runtime, workers, commits)
         """What only a log in this process can be asked for."""

@@ -79,6 +79,7 @@ class LocalTopics(Topics):
             workers=self._workers,
             commits=self._commits,
             transactions=self.transactions,
+            url_prefix=self._settings.url_prefix,
         )
 
     async def create(self, name: str, partitions: int, overrides: Overrides) -> tuple[Topic, bool]:

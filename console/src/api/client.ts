@@ -1,4 +1,5 @@
 /** Calls of the HTTP API, typed by its OpenAPI document. */
+import { PREFIX } from "../place";
 import { parseJson, toJson } from "./json";
 import type { components, paths } from "./schema";
 import { isAsked, token } from "./session";
@@ -47,13 +48,13 @@ export function urlOf(path: string, parts: object = {}, query: object = {}): str
   return asked.size ? `${filled}?${asked}` : filled;
 }
 
-/** Send a request with the key; anything but 2xx is a Problem. */
+/** Send a request to a path of the service with the key; anything but 2xx is a Problem. */
 export async function send(url: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (token.value) headers.set("authorization", `Bearer ${token.value}`);
   let response: Response;
   try {
-    response = await fetch(url, { ...init, headers });
+    response = await fetch(PREFIX + url, { ...init, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Problem(0, "unreachable", "The service does not answer", "It is stopped, or the network is down.");

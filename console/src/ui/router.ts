@@ -1,7 +1,8 @@
 /** The address as state: a signal of path and query, links without reload. */
+import { PREFIX } from "../place";
 import { signal } from "@preact/signals";
 
-const BASE = "/console";
+const BASE = `${PREFIX}/console`;
 
 export interface Route {
   /** Decoded parts of the path below /console/. */

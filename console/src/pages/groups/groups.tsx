@@ -1,4 +1,5 @@
 /** Groups: how far each has read, and how far behind it is. */
+import { HOME } from "../../place";
 import type { JSX } from "preact";
 import { get, type Schemas } from "../../api/client";
 import { count, duration } from "../../ui/format";
@@ -70,7 +71,7 @@ function FirstGroup(): JSX.Element {
       </p>
       <Command
         label="Command that stores an offset"
-        text={`curl -X PUT ${location.origin}/v1/groups/my-reader/offsets/events/0 \\
+        text={`curl -X PUT ${HOME}/v1/groups/my-reader/offsets/events/0 \\
   -H 'content-type: application/json' -d '{"offset": "latest"}'`}
       />
     </Empty>

@@ -1,4 +1,5 @@
 /** Ingest: the address to give to a sender, how its bodies become records, and a delivery to try it with. */
+import { HOME } from "../../place";
 import type { JSX } from "preact";
 import { call, Problem, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
@@ -30,7 +31,7 @@ export function Ingest({ topic }: TabProps): JSX.Element {
   const name = topic.topic;
   const isAdmin = may("admin", name);
   const stored = useLoad(`${name}/${isAdmin}`, (signal) => (isAdmin ? load(name, signal) : Promise.resolve({ profile: undefined, etag: "" })));
-  const url = `${location.origin}/v1/topics/${encodeURIComponent(name)}/ingest`;
+  const url = `${HOME}/v1/topics/${encodeURIComponent(name)}/ingest`;
   const scheme = stored.data?.profile?.signature?.scheme;
   return (
     <div class="ingest">

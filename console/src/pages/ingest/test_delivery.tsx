@@ -1,4 +1,5 @@
 /** A test delivery: signed here as the sender would sign it, then sent as the sender would send it. */
+import { HOME } from "../../place";
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Problem, send, type Schemas } from "../../api/client";
@@ -35,7 +36,7 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
     show({ headers, body: text });
     try {
       // A signed delivery goes without the console's key, as the sender's does.
-      const response = scheme ? await unsigned(url, headers, text) : await send(url, { method: "POST", headers, body: text });
+      const response = scheme ? await unsigned(url, headers, text) : await send(url.slice(HOME.length), { method: "POST", headers, body: text });
       take(parseJson(await response.text()) as Receipt);
     } catch (error) {
       fail(asProblem(error));

@@ -1,4 +1,5 @@
 /** Every segment as a row: the same facts as the picture, to read and to download. */
+import { PREFIX } from "../../place";
 import type { JSX } from "preact";
 import { get, send } from "../../api/client";
 import { token } from "../../api/session";
@@ -92,7 +93,7 @@ function Download({ path, kind, base }: { path: string; kind: string; base: bigi
     URL.revokeObjectURL(link.href);
   };
   return (
-    <a href={path} download={name} aria-label={`Download .${kind} of segment ${base}`} onClick={(event) => void fetchFirst(event)}>
+    <a href={PREFIX + path} download={name} aria-label={`Download .${kind} of segment ${base}`} onClick={(event) => void fetchFirst(event)}>
       .{kind}
     </a>
   );

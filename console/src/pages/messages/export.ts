@@ -1,4 +1,5 @@
 /** Messages as others take them: NDJSON that can be appended again, and the curl that reads the same. */
+import { HOME } from "../../place";
 import { toJson } from "../../api/json";
 import { bytesOf, textOf, type Message } from "./message";
 
@@ -45,5 +46,5 @@ export function quoted(text: string): string {
 }
 
 export function curlOf(path: string, options = ""): string {
-  return `curl ${options}${quoted(`${location.origin}${path}`)}`;
+  return `curl ${options}${quoted(`${HOME}${path}`)}`;
 }

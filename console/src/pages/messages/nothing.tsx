@@ -1,4 +1,5 @@
 /** No messages: why, and what would change that. */
+import { HOME } from "../../place";
 import type { JSX } from "preact";
 import type { Schemas } from "../../api/client";
 import { Command, Empty } from "../../ui/parts";
@@ -42,7 +43,7 @@ export function Nothing({ session, topic, isFiltered }: { session: Session; topi
 }
 
 function Write({ topic }: { topic: string }): JSX.Element {
-  const url = `${location.origin}/v1/topics/${encodeURIComponent(topic)}/records`;
+  const url = `${HOME}/v1/topics/${encodeURIComponent(topic)}/records`;
   return (
     <Command
       label="A command that writes a record"

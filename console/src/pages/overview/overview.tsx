@@ -1,4 +1,5 @@
 /** The first page: what is unhealthy, how fast records come in, and what there is. */
+import { PREFIX } from "../../place";
 import type { JSX } from "preact";
 import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
@@ -18,7 +19,7 @@ type Readiness = Schemas["Readiness"];
 
 /** Readiness is told with 503 while it is not ready: that is an answer, not an error. */
 async function readiness(signal: AbortSignal): Promise<Readiness> {
-  const response = await fetch("/readyz", { signal });
+  const response = await fetch(`${PREFIX}/readyz`, { signal });
   return parseJson(await response.text()) as Readiness;
 }
 

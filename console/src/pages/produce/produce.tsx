@@ -1,4 +1,5 @@
 /** Append records by hand: a form, a paste box, the receipt, and the curl that does the same. */
+import { HOME } from "../../place";
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { send, urlOf, type Problem, type Schemas } from "../../api/client";
@@ -133,7 +134,7 @@ function commandOf(url: string, body: Body | undefined, conditions: Record<strin
   const headers = Object.entries(conditions).map(([name, value]) => ` -H '${name}: ${value}'`);
   const text = body?.text ?? '{"records": [{"value": …}]}';
   const type = body?.contentType ?? "application/json";
-  return `curl -X POST ${quoted(location.origin + url)} -H 'content-type: ${type}'${headers.join("")} \\\n  --data-binary ${quoted(text)}`;
+  return `curl -X POST ${quoted(HOME + url)} -H 'content-type: ${type}'${headers.join("")} \\\n  --data-binary ${quoted(text)}`;
 }
 
 function KeyAndHeaders({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) => void }): JSX.Element {

@@ -133,4 +133,4 @@ async def test_the_address_without_its_slash_leads_to_the_console(
 ) -> None:
     """A person may leave the slash out."""
     answer = await client.get("/console")
-    assert (answer.status_code, answer.headers["location"]) == (308, "/console/")
+    assert (answer.status_code, answer.headers["location"]) == (308, "console/")

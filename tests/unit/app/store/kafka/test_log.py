@@ -171,7 +171,7 @@ async def test_the_outcome_of_an_append_is_known_without_its_offsets(client: Cli
         marks=log.marks,
         timeout_ms=1_000,
     )
-    partition = KafkaPartition(log, appends, LogConfig())
+    partition = KafkaPartition(log, appends, LogConfig(), "")
     for sequence, outcome in ((0, "written"), (4, "written"), (5, "absent")):
         answer = await get_append_outcome(partition, 7, sequence, 3)
         found = json.loads(bytes(answer.body))
