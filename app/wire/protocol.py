@@ -31,6 +31,7 @@ from app.wire.connections import CountedProtocol, counted
 from app.wire.hot_appends import HotLane
 from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRequest
+from app.wire.http_1_0 import ended_by_closing
 from engine.errors import Overloaded
 
 _NO_HTTP: Final = "Invalid HTTP request received."
@@ -270,10 +271,13 @@ class Protocol(CountedProtocol):
             self.cycle.keep_alive = False  # its answer says `Connection: close`
             self._is_deaf = True
         else:
-            cast("dict[str, object]", self.scope)["extensions"] = self._extensions
+            is_old = self.parser.get_http_version() == "1.0"
+            extensions = {CUT_OFF: self._extensions[CUT_OFF]} if is_old else self._extensions
+            cast("dict[str, object]", self.scope)["extensions"] = extensions
             self.scope["headers"] = with_joined_lists(addressed(self.url, self.headers))
-            self.expect_100_continue &= self.parser.get_http_version() != "1.0"
-            self.app = (asked and self._hot_lane.task_of(self, asked)) or self._application
+            self.expect_100_continue &= not is_old
+            app = (asked and self._hot_lane.task_of(self, asked)) or self._application
+            self.app = ended_by_closing(app) if is_old else app
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:

@@ -187,6 +187,23 @@ def test_what_waits_ends_with_its_client(tmp_path: Path, path: str, held: str) -
             until(lambda: getattr(served.service.admission, held) == 0)
 
 
+def test_an_nginx_that_speaks_http_1_0_is_served(tmp_path: Path) -> None:
+    """Its default for long: a tail arrives event by event, and a stream is refused with advice."""
+    with serving(tmp_path / "data", allowed_hosts=[NAME]) as served:
+        old = f"server {{ listen unix:{tmp_path}/old; location / {{ proxy_pass {served.url}; "
+        old += f"proxy_http_version 1.0; proxy_set_header Host {NAME}; proxy_buffering off; }} }}"
+        httpx.put(served.url + TOPIC, json={}).raise_for_status()
+        httpx.post(served.url + RECORDS, json={"records": [{"value": 1}]}).raise_for_status()
+        with nginx(served.url, more=old), client_of(tmp_path / "old") as client:
+            with client.stream("GET", TAIL + "?offset=0") as tail:
+                lines = tail.iter_lines()
+                assert next(lines) == "retry: 1000"
+                assert any('"value":1' in line for line in lines)
+            refused = client.get(f"{RECORDS}?stream=true")
+            assert refused.status_code == 400
+            assert "proxy_http_version 1.1" in refused.json()["detail"]
+
+
 def test_a_segment_is_downloaded_whole_and_in_parts(tmp_path: Path) -> None:
     """Its strong tag stays, so that If-Range resumes it, with `gzip on` too (D4, D5)."""
     with behind(tmp_path, GZIP) as (_, path_of_socket), client_of(path_of_socket) as client:

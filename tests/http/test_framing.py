@@ -19,6 +19,7 @@ CHUNKED = request("POST", RECORDS, headers=JSON | {"transfer-encoding": "chunked
 LAST_CHUNK = b"%x\r\n%b\r\n0\r\n" % (len(ONE), ONE)
 LONG = b'{"records":[{"value":"%b"}]}' % (b"a" * 70_000)
 LOOK = request("GET", OFFSETS)
+TAIL = "/v1/topics/events/partitions/0/tail"
 
 
 async def connected(service: Service) -> Connection:
@@ -148,6 +149,28 @@ async def test_a_client_of_http_1_0_is_not_told_to_continue(
     sent = request("POST", RECORDS, ONE, {"expect": "100-continue"})
     connection.send(sent.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
     assert [(await connection.answer()).status for _ in statuses] == statuses
+
+
+@pytest.mark.parametrize("path", [TAIL, "/v1/topics/events/tail"])
+async def test_a_client_of_http_1_0_gets_no_chunks(service: Service, path: str) -> None:
+    """A body without a length is ended by the end of the connection (RFC 9112, 6.1 and 6.3)."""
+    service.settings = service.settings.model_copy(update={"max_tail_ms": 1})
+    connection = await connected(service)
+    connection.send(request("POST", RECORDS, ONE))
+    await connection.answer()
+    before = len(connection.written)
+    asked = request("GET", f"{path}?offset=earliest").replace(b"HTTP/1.1", b"HTTP/1.0")
+    connection.send(asked)
+    while not connection.wire.is_closing():
+        await connection.wire.next_write()
+    head, _, body = connection.written[before:].partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    assert body.startswith(b"retry: ")
+    assert body.endswith(b"\n\n")
+    assert {line.partition(b":")[0] for line in body.split(b"\n") if line} <= {
+        *(b"retry", b"event", b"id", b"data")
+    }
 
 
 async def test_blanks_around_a_header_are_not_of_its_value(service: Service) -> None:

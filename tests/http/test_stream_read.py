@@ -227,7 +227,7 @@ async def test_what_is_wrong_at_the_beginning_has_a_status(
 
 
 async def test_a_stream_needs_chunks(tmp_path: Path) -> None:
-    """An HTTP/1.0 client could not detect an incomplete body: 400 (V3)."""
+    """An HTTP/1.0 client could not detect an incomplete body: 400 (V3). A tail has no such end."""
 
     def ask() -> bytes:
         with serving(tmp_path) as served:

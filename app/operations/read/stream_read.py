@@ -67,7 +67,10 @@ async def _begin(
 ) -> StreamedAnswer:
     """Return the first part and the headers."""
     if scope["http_version"] == "1.0":
-        raise MalformedRequest("stream=true needs HTTP/1.1: its response is chunked")
+        raise MalformedRequest(
+            "stream=true needs HTTP/1.1, whose last chunk says that nothing is missing; in nginx set "
+            "`proxy_http_version 1.1`, or read pages, without stream=true"
+        )
     log_id = partition.log_id
     call = await with_end(partition, call)
     start = await start_offset(exchange, partition, call)
