@@ -94,7 +94,7 @@ def test_a_key_is_forgotten_by_a_reload_unless_it_is_kept(browser: Browser, tmp_
 
 
 def test_the_console_works_below_a_prefix(browser: Browser, tmp_path: Path) -> None:
-    """Whatever the page loads and shows lies below it: a proxy knows the service by nothing else."""
+    """Whatever the page loads lies below it: a proxy knows the service by nothing else."""
     with serving(tmp_path / "data", url_prefix="/logs/tide") as served:
         put_topic(served.url)
         asked: list[str] = []
