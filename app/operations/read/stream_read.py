@@ -68,8 +68,8 @@ async def _begin(
     """Return the first part and the headers."""
     if scope["http_version"] == "1.0":
         raise MalformedRequest(
-            "stream=true needs HTTP/1.1, whose last chunk says that nothing is missing; in nginx set "
-            "`proxy_http_version 1.1`, or read pages, without stream=true"
+            "stream=true needs HTTP/1.1, whose last chunk says that nothing is missing: in nginx, "
+            "`proxy_http_version 1.1`; or read pages, without stream=true"
         )
     log_id = partition.log_id
     call = await with_end(partition, call)
