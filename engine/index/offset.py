@@ -25,11 +25,10 @@ _POSITION: Final = Keys(Struct(">i"), 4)
 assert ENTRY.size == 8, "the entry is fixed by the file format"
 
 
-class OffsetIndex(SparseIndex):
+class OffsetIndex(SparseIndex[OffsetPosition]):
     """Offsets and positions, both ascending; offsets strictly."""
 
     ENTRY: ClassVar[Struct] = ENTRY
-    _last: OffsetPosition
 
     def append(self, offset: int, position: int) -> None:
         """Record that the append which ends with `offset` starts at `position`.
@@ -55,8 +54,7 @@ class OffsetIndex(SparseIndex):
             last = self._last
             if target_offset >= last.offset:
                 return last
-            target = target_offset - self.base_offset
-            slot = self._count_below(target + 1) - 1
+            slot = self._count_below(target_offset + 1) - 1
             return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def floor_by_position(self, position: int) -> OffsetPosition:
@@ -88,12 +86,6 @@ class OffsetIndex(SparseIndex):
         """The last entry, or the segment's first byte for an empty index."""
         return self._last
 
-    def truncate_to_offset(self, offset: int) -> None:
-        """Keep only entries below `offset` and erase the others; the file keeps its length."""
-        with self._file_lock:
-            count = self._count_below(offset - self.base_offset)
-        self._keep(count, erase=True)
-
     def sanity_check(self) -> None:
         """Raise CorruptIndex if the file cannot be an index of this segment.
 
@@ -107,8 +99,8 @@ class OffsetIndex(SparseIndex):
         if self._last.position < 0:
             raise self._corrupt(f"its last entry points to byte {self._last.position}")
 
-    def _count_below(self, relative: int) -> int:
-        most = self._last.offset - self.base_offset
+    def _count_below(self, offset: int) -> int:
+        relative, most = offset - self.base_offset, self._last.offset - self.base_offset
         return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
 
     def _count_at_position(self, position: int) -> int:
@@ -120,9 +112,8 @@ class OffsetIndex(SparseIndex):
             raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)
 
-    def _refresh_last(self) -> None:
-        if self._count == 0:
-            self._last = OffsetPosition(self.base_offset, 0)
-            return
-        relative, position = ENTRY.unpack(self._load(self._count - 1, self._count))
-        self._last = OffsetPosition(self.base_offset + relative, position)
+    def _last_of(self, count: int) -> OffsetPosition:
+        if count == 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = ENTRY.unpack(self._load(count - 1, count))
+        return OffsetPosition(self.base_offset + relative, position)

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
 from struct import Struct
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from engine.errors import CorruptIndex, SegmentOverflow
 from engine.fs.filesystem import FileSystem, IndexFile
@@ -47,12 +47,26 @@ class Keys(NamedTuple):
     position: int
 
 
-class SparseIndex(ABC):
+Last = TypeVar("Last", bound=tuple[int, int])
+
+
+class Kept(NamedTuple, Generic[Last]):
+    """What stays of an index that is truncated."""
+
+    entries_count: int
+    last: Last
+    """The value of its last entry, or of an empty index."""
+
+
+class SparseIndex(ABC, Generic[Last]):
     """An array of ascending entries of one size in a file; grows at its end.
 
     `max_size_bytes` is the size of a new file, rounded down to whole entries. An existing file
     keeps its length; if it was trimmed, it is full.
     """
+
+    _last: Last
+    """The last entry; replaced under the log lock."""
 
     ENTRY: ClassVar[Struct]
     KEPT_FREE: ClassVar[int] = 0
@@ -84,7 +98,7 @@ class SparseIndex(ABC):
         self._file: IndexFile | None
         self._count: int
         self._begin_with(fs.open_index(path, self._max_size_bytes, read_only=read_only))
-        self._refresh_last()
+        self._last = self._last_of(self._count)
 
     # ------------------------------------------------------------------------ open and close
 
@@ -146,7 +160,7 @@ class SparseIndex(ABC):
         """Drop all entries and make room for new ones; a file that cannot be read is replaced."""
         if self.is_unreadable:
             self._replace_file()
-        self._keep(0)
+        self.keep_first(0)
         self.restore_max_size()
 
     def _replace_file(self) -> None:
@@ -261,8 +275,12 @@ class SparseIndex(ABC):
     # ---------------------------------------------------------------- for the two children
 
     @abstractmethod
-    def _refresh_last(self) -> None:
-        """Load the last entry into memory. Called whenever entries were dropped."""
+    def _last_of(self, count: int) -> Last:
+        """Load the last of the first `count` entries. The file lock is held."""
+
+    @abstractmethod
+    def _count_below(self, offset: int) -> int:
+        """Return how many entries are below an offset. The file lock is held."""
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
@@ -328,19 +346,29 @@ class SparseIndex(ABC):
                 high = middle
         return first + low
 
-    def _keep(self, count: int, *, erase: bool = False) -> None:
-        """Drop all but the first `count` entries; the file keeps its length.
+    def kept_below(self, offset: int) -> Kept[Last]:
+        """Return what `truncate` to `offset` keeps. Raises CorruptIndex; needs no lock."""
+        with self._file_lock:
+            count = self._count_below(offset)
+            return Kept(count, self._last_of(count))
 
-        `erase` overwrites the others with zeros, so that a crash cannot bring them back.
+    def truncate(self, kept: Kept[Last]) -> None:
+        """Drop and erase the entries that `kept_below` has left out; the file keeps its length.
+
+        They are overwritten with zeros, so that a crash cannot bring them back. Reads nothing, so
+        that a page that cannot be read does not stop a truncation half-way. The log lock is held.
         """
         with self._file_lock:
             file = self._opened()
-            if erase and count < self._count:
-                start, end = count * self._entry_bytes, self.size_bytes
+            if kept.entries_count < self._count:
+                start, end = kept.entries_count * self._entry_bytes, self.size_bytes
                 file.store(start, bytes(end - start))
             self._changes += 1
-            self._count = count
-            self._refresh_last()
+            self._count, self._last = kept
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Keep only entries below `offset` and erase the others. The log lock is held."""
+        self.truncate(self.kept_below(offset))
 
     def _raw_entries(self) -> bytes:
         """Return a copy of all entries."""
@@ -364,7 +392,11 @@ class SparseIndex(ABC):
 
     def keep_first(self, count: int) -> None:
         """Drop all entries but the first `count`. The log lock is held."""
-        self._keep(count)
+        with self._file_lock:
+            self._opened()
+            last = self._last_of(count)
+            self._changes += 1
+            self._count, self._last = count, last
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:

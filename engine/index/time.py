@@ -26,12 +26,11 @@ _OFFSET: Final = Keys(Struct(">i"), 8)
 assert ENTRY.size == 12, "the entry is fixed by the file format"
 
 
-class TimeIndex(SparseIndex):
+class TimeIndex(SparseIndex[TimestampOffset]):
     """Timestamps in ms and offsets; one slot is reserved for the entry that seals a segment."""
 
     ENTRY: ClassVar[Struct] = ENTRY
     KEPT_FREE: ClassVar[int] = 1
-    _last: TimestampOffset
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
         """Record that no record up to `offset` is later than `timestamp`.
@@ -105,12 +104,6 @@ class TimeIndex(SparseIndex):
         """The last entry, or (-1, base offset) of an empty index."""
         return self._last
 
-    def truncate_to_offset(self, offset: int) -> None:
-        """Keep only entries below `offset` and erase the others; the file keeps its length."""
-        with self._file_lock:
-            count = self._count_below(offset)
-        self._keep(count, erase=True)
-
     def sanity_check(self) -> None:
         """Raise CorruptIndex if the file cannot be a time index of this segment."""
         self._ensure_whole_entries()
@@ -140,12 +133,11 @@ class TimeIndex(SparseIndex):
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)
 
-    def _refresh_last(self) -> None:
-        if self._count == 0:
-            self._last = self._before_first()
-            return
-        timestamp, relative = ENTRY.unpack(self._load(self._count - 1, self._count))
-        self._last = TimestampOffset(timestamp, self.base_offset + relative)
+    def _last_of(self, count: int) -> TimestampOffset:
+        if count == 0:
+            return self._before_first()
+        timestamp, relative = ENTRY.unpack(self._load(count - 1, count))
+        return TimestampOffset(timestamp, self.base_offset + relative)
 
     def _full(self) -> IndexFull:
         return IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from engine.errors import CorruptIndex
 from engine.log.core import LogCore
 from engine.segment.reindexing import Reindexing, base_offset_of_index
 
 _LOG = logging.getLogger(__name__)
+
+_Found = TypeVar("_Found")
+
+
+def mending(core: LogCore, look: Callable[[], _Found], *, is_held: bool = False) -> _Found:
+    """Return the result of a look-up, rebuilding each index that it finds wrong, once.
+
+    `is_held` says that the caller holds `reshaping`. Raises CorruptIndex for an index that is wrong
+    again, and what `rebuild_index` raises.
+    """
+    rebuild = rebuild_index_held if is_held else rebuild_index
+    mended: set[int] = set()
+    while True:
+        try:
+            return look()
+        except CorruptIndex as error:
+            base_offset = base_offset_of_index(error)
+            if base_offset in mended:
+                raise
+            mended.add(base_offset)
+            rebuild(core, error)
 
 
 def rebuild_index(core: LogCore, error: CorruptIndex) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from engine.config import LogConfig
-from engine.errors import CorruptIndex, InvalidRequestValue
+from engine.errors import InvalidRequestValue
 from engine.guard import Impatient
 from engine.log.append.analyse import AnalysisLimits, analyse, with_append_time
 from engine.log.context import LogContext
 from engine.log.core import LogCore
 from engine.log.durability import Durability
-from engine.log.index_repair import rebuild_index_held
+from engine.log.index_repair import mending
 from engine.log.maintenance.maintenance import Maintenance
 from engine.log.open.loader import Loader, LoadRequest
 from engine.log.plain_append import append_plain
@@ -260,10 +260,7 @@ class Log:
 
         state = core.state
         try:
-            return plan()
-        except CorruptIndex as error:
-            rebuild_index_held(core, error)
-            return plan()
+            return mending(core, plan, is_held=True)
         except ValueError as error:
             raise core.closed() from error  # meanwhile
 

@@ -30,7 +30,9 @@ def plan_cut(segment: Segment, offset: int) -> SegmentCut:
         if header.max_timestamp > maximum.timestamp:
             maximum = TimestampOffset(header.max_timestamp, header.last_offset)
         last = header
-    return SegmentCut(offset, position, maximum, last)
+    offsets, times = segment.indexes.offset, segment.indexes.time
+    kept = offsets.kept_below(offset), times.kept_below(offset)
+    return SegmentCut(offset, position, maximum, last, *kept)
 
 
 def _proven_start(segment: Segment, offset: int, position: int) -> tuple[int, TimestampOffset]:

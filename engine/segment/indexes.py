@@ -209,14 +209,18 @@ class SegmentIndexes:
 
     def reset_sparse(self) -> None:
         """Drop every entry of the offset and time index."""
-        self.offset.reset()
-        self.time.reset()
-
-    def truncate_to_offset(self, offset: int) -> None:
-        """Drop the entries at and after `offset`."""
-        self.offset.truncate_to_offset(offset)
-        self.time.truncate_to_offset(offset)
-        self.transaction.truncate_to_offset(offset)
+        try:
+            offset = self.offset
+        except CorruptIndex:  # the disk cannot read its last entry
+            self._fs.remove(self.offset_path)
+            offset = self.offset
+        offset.reset()
+        try:
+            time = self.time
+        except CorruptIndex:  # as above
+            self._fs.remove(self.time_path)
+            time = self.time
+        time.reset()
 
     def sanity_check(self, log_size_bytes: int, *, has_transactions: bool) -> None:
         """Raise CorruptIndex if a file cannot be an index of this segment.

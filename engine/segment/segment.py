@@ -16,6 +16,7 @@ from engine.config import LogConfig
 from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow, StoredDataCorrupt
 from engine.fs import names
 from engine.fs.filesystem import FileSystem
+from engine.index.sparse import Kept
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.records.scan import iter_headers, scan_batches
 from engine.segment.file_records import BatchPosition, FileRecords, NotCached
@@ -42,6 +43,9 @@ class SegmentCut(NamedTuple):
     """`Segment.maximum` of the remaining batches."""
     last: BatchHeader | None
     """The header of the last remaining batch, if any."""
+    offsets: Kept[OffsetPosition]
+    times: Kept[TimestampOffset]
+    """What stays of the two indexes: the cut itself reads nothing of them."""
 
 
 class Segment:
@@ -435,7 +439,9 @@ class Segment:
         The log lock is held. A crash may restore some of the bytes.
         """
         self.resting.forbid()
-        self.indexes.truncate_to_offset(cut.offset)
+        self.indexes.offset.truncate(cut.offsets)
+        self.indexes.time.truncate(cut.times)
+        self.indexes.transaction.truncate_to_offset(cut.offset)
         self.indexes.resize()
         if cut.position < self.records.size_bytes:
             self.records.truncate(cut.position)

@@ -188,12 +188,15 @@ class SegmentIndexChecks:
                 continue  # reported already
             if not self._fs.exists(path):
                 yield self._stale(path, "it is missing")
-            elif path is offset_path:
-                self._sparse[path] = OffsetIndexCheck(self._fs, path, self._base_offset)
-            else:
-                self._sparse[path] = TimeIndexCheck(
-                    self._fs, path, self._base_offset, is_complete=is_sealed
+                continue
+            try:
+                self._sparse[path] = (
+                    OffsetIndexCheck(self._fs, path, self._base_offset)
+                    if path is offset_path
+                    else TimeIndexCheck(self._fs, path, self._base_offset, is_complete=is_sealed)
                 )
+            except CorruptIndex as error:  # the disk cannot read it
+                yield self._stale(path, str(error))
 
     def give_up(self) -> None:
         """Report no faults: the content of damaged batches is unknown."""

@@ -26,6 +26,7 @@ from engine.fs import names
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.records.scan import iter_headers
+from engine.tools.verify import DirectoryCheck
 from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, new_batch
 from tests.support.damage import (
@@ -122,6 +123,8 @@ def test_an_index_that_cannot_be_read_is_rebuilt(
         filled.world.disk.spoil(path)
     else:
         filled.world.disk.spoil(path)
+        check = DirectoryCheck(filled.world.fs, DATA)
+        assert [one.file for one in check.findings() if one.is_problem] == [path]
         manager = filled.reopen()
     ensure_all_served(filled, manager)
     manager.close()

@@ -165,7 +165,11 @@ def pass_of_the_cleaner(simulation: Simulation, random: Random) -> None:
         simulation.cleaner.run_pass()
     finally:
         for driven in simulation.logs.values():
-            if driven.log.config.is_compacted and not driven.log.durability.health.is_offline:
+            if not driven.log.config.is_compacted:
+                continue
+            if driven.log.durability.health.is_offline:
+                driven.may_have_removed()
+            else:
                 with simulation.disk.looked_at():
                     driven.see_commits()
                     driven.see_removals()

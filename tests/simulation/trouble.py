@@ -32,10 +32,16 @@ class Kind(enum.Enum):
     TORN_WRITE = "an append fails half-way"
     FULL = "the disk is full"
     NO_FILES = "too many files are open, or there is no memory for one more"
+    READ_ONLY = "the file system turns read-only"
+    BAD_PAGE = "an index cannot be read until it is written"
 
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EMFILE, errno.EIO)
 ROUGH_ERRORS = (errno.EFBIG, errno.EDQUOT, errno.EROFS)
+SYNC_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""btrfs and NFS find room for what was written when it is synced."""
+REBUILT = (".index", ".timeindex")
+"""The files that are made anew from the log wherever they cannot be read."""
 WEIGHTS = {
     Kind.CUT: 8,
     Kind.TORN: 3,
@@ -54,6 +60,7 @@ class Trouble:
     nth: int
     error: int
     ending: Ending
+    sync_error: int = errno.EIO
 
     @classmethod
     def drawn(cls, random: Random, chance: float) -> Trouble:
@@ -68,10 +75,14 @@ class Trouble:
         return cls(kind, nth, error, ending)
 
     def roughened(self, random: Random) -> Trouble:
-        """Have a call fail in further ways: at limits of files or users, or read-only."""
-        if self.kind is not Kind.FAILURE:
-            return self
-        return replace(self, error=random.choice((self.error, *ROUGH_ERRORS)))
+        """Have it come in further ways: at limits of files or users, at a sync, or to stay."""
+        if self.kind is Kind.FAILURE:
+            return replace(self, error=random.choice((self.error, *ROUGH_ERRORS)))
+        if self.kind is Kind.FAILED_SYNC:
+            return replace(self, sync_error=random.choice(SYNC_ERRORS))
+        if self.kind in {Kind.FULL, Kind.TORN_WRITE}:
+            return replace(self, kind=random.choice((self.kind, Kind.READ_ONLY, Kind.BAD_PAGE)))
+        return self
 
     @classmethod
     def none(cls) -> Trouble:
@@ -93,13 +104,17 @@ class Trouble:
                 case Kind.FAILURE:
                     disk.fail("", nth=self.nth, error=self.error)
                 case Kind.FAILED_SYNC:
-                    disk.fail("sync", nth=1 + self.nth % 3)
+                    disk.fail("sync", nth=1 + self.nth % 3, error=self.sync_error)
                 case Kind.TORN_WRITE:
                     disk.fail("append", nth=1 + self.nth % 3, torn=True)
                 case Kind.FULL:
                     disk.remaining_bytes = self.nth * 37
                 case Kind.NO_FILES:
                     disk.remaining_files, disk.lack = self.nth - 1, self.error
+                case Kind.READ_ONLY:
+                    disk.remaining_changes = self.nth
+                case Kind.BAD_PAGE:
+                    disk.spoil_one(self.nth, REBUILT)
                 case Kind.NOTHING:
                     pass
             try:
@@ -117,7 +132,7 @@ class Trouble:
 
     def _end_it(self, disk: ForgetfulDisk) -> None:
         disk.forget_faults()
-        disk.remaining_bytes = disk.remaining_files = UNLIMITED
+        disk.remaining_bytes = disk.remaining_files = disk.remaining_changes = UNLIMITED
 
     def __str__(self) -> str:
         if self.kind is Kind.NOTHING:

@@ -231,6 +231,10 @@ class DrivenLog:
         ]
         assert self.log.maintenance.run_retention(dry_run=True) == []
 
+    def may_have_removed(self) -> None:
+        """Take what retention was about to remove for removed or not: its directory is offline."""
+        self._doubtful_start = max(self._doubtful_start, self.log.watermarks.log_start_offset)
+
     def _check_removal(self, segment: RemovedSegment) -> None:
         """It is committed, and old, or below the log start anyway."""
         model = self.model

@@ -87,8 +87,23 @@ class ForgetfulDisk(Storage):
         self.sync_everything()
 
     def spoil(self, path: Path) -> None:
-        """Let no part of a file be readable again."""
+        """Let no part of a file be readable until it is written again."""
         self._inode(path).is_unreadable = True
+
+    def spoil_one(self, nth: int, endings: tuple[str, ...]) -> None:
+        """Spoil the nth file whose name ends so, if there is any, counting around."""
+        found = [
+            path for path in self._paths_below(self._root, Path("/")) if path.name.endswith(endings)
+        ]
+        if found:
+            self.spoil(sorted(found)[nth % len(found)])
+
+    def _paths_below(self, directory: Directory, path: Path) -> Iterator[Path]:
+        for name, entry in directory.names.items():
+            if isinstance(entry, Directory):
+                yield from self._paths_below(entry, path / name)
+            else:
+                yield path / name
 
     def write_back(self, random: Random) -> None:
         """Let some of the cached writes reach the disk, in any order; no sync reports them."""

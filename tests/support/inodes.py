@@ -92,7 +92,7 @@ class Inode:
     has_grown: bool = False
     """Whether it was made longer since the last sync: its metadata changed."""
     is_unreadable: bool = False
-    """Whether the disk cannot read it: whatever is loaded from it is EIO, each time."""
+    """Whether the disk cannot read it: whatever is loaded from it is EIO, until it is written."""
     shortest: int = UNLIMITED
     """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
@@ -107,6 +107,7 @@ class Inode:
 
     def write(self, position: int, data: bytes) -> None:
         """Change the page cache."""
+        self.is_unreadable = False
         end = position + len(data)
         self.has_grown = self.has_grown or end > len(self.content)
         self.content[position:end] = data
@@ -114,6 +115,7 @@ class Inode:
             self.rewritten.update(range(position // PAGE_BYTES, -(-end // PAGE_BYTES)))
 
     def cut(self, size_bytes: int) -> None:
+        self.is_unreadable = False
         del self.content[size_bytes:]
         self.shortest = min(self.shortest, size_bytes)
 

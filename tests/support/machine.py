@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class Machine:
         """How often the machine was restarted."""
         self.meanwhile: Callable[[Operation], None] | None = None
         """Called before each operation: what others do while the caller waits for the disk."""
+        self.remaining_changes = sys.maxsize
+        """How many changes the file system still allows before it turns read-only."""
         self._lock = threading.RLock()
         self._faults: list[Fault] = []
         self._cut_before: int | None = None
@@ -148,10 +151,7 @@ class Machine:
             if self._is_off:
                 raise PowerCut
             if name in CHANGES:
-                if self._cut_before is not None and len(self.changes) + 1 >= self._cut_before:
-                    self._is_off = True
-                    raise PowerCut(tears_append=self._is_torn and name == "append")
-                self.changes.append(Operation(name, path))
+                self._change(name, path)
             self.calls += 1
             for fault in self._faults:
                 if fault.is_about(name, path):
@@ -161,6 +161,16 @@ class Machine:
                         if name in BY_PATH:
                             fault.error.filename = str(path)
                         raise fault.error
+
+    def _change(self, name: str, path: Path) -> None:
+        """Record a change, unless the power is cut before it, or the file system is read-only."""
+        if self.remaining_changes == 0:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        self.remaining_changes -= 1
+        if self._cut_before is not None and len(self.changes) + 1 >= self._cut_before:
+            self._is_off = True
+            raise PowerCut(tears_append=self._is_torn and name == "append")
+        self.changes.append(Operation(name, path))
 
     def _start_anew(self) -> None:
         self.generation += 1

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from engine.errors import CorruptIndex, LogReplaced, SegmentNotFound, StoredDataCorrupt
 from engine.log.core import LogCore
-from engine.log.index_repair import rebuild_index
+from engine.log.index_repair import mending
 from engine.log.read import lookup
 from engine.log.read.fetch import ReadRequest, ensure_in_range, fetch
 from engine.log.read.segment_files import (
@@ -144,15 +144,15 @@ class LogReader:
         request = ReadRequest(
             offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only, check_bytes
         )
+        fetch_once = partial(self.fetch, request)
         try:
-            fetched = self.fetch(request)
+            fetched = fetch_once() if cached_only else mending(core, fetch_once)
         except NotCached:
             return None
-        except CorruptIndex as error:
+        except CorruptIndex:
             if cached_only:
                 return None
-            rebuild_index(core, error)
-            fetched = self.fetch(request)
+            raise
         if fetched.data:
             core.context.recorder.read(core.topic_partition, size_bytes=len(fetched.data))
         return fetched
@@ -364,11 +364,7 @@ class LogReader:
         return self._mending(lambda: self._seen(look))
 
     def _mending(self, look_up: Callable[[], _Found]) -> _Found:
-        try:
-            return look_up()
-        except CorruptIndex as error:
-            rebuild_index(self._core, error)
-            return look_up()
+        return mending(self._core, look_up)
 
     def listing(self) -> Listing:
         """Return all segments, oldest first. Raises StorageOffline, Overloaded."""

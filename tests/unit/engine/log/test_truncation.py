@@ -331,3 +331,20 @@ def test_a_truncation_that_finds_no_open_file_fails_alone(offset: int, operation
         if not is_met:
             assert nth > 1
             break
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("offset", range(8))
+def test_a_truncation_of_an_index_that_cannot_be_read_is_whole(offset: int, suffix: str) -> None:
+    """The index is made anew before the cut, which reads nothing of it."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill_segments(log, 4, 4)
+    log.durability.flush()
+    for base_offset in (0, 4):
+        world.disk.spoil(log.directory / f"{base_offset:020d}{suffix}")
+    assert log.truncate_to(offset) == offset
+    log.maintenance.check_invariants()
+    assert append_values(log, b"new") == offset
+    log.durability.commit()
+    assert read_values(log) == [*values[:offset], b"new"]

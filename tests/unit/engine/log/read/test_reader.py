@@ -384,3 +384,13 @@ def test_a_read_never_mixes_two_logs(value: bytes) -> None:
     assert fetched.leader_epoch == log.reader.leader_epoch == 1
     epochs = [batch.header.leader_epoch for batch in batches_in(fetched.data)]
     assert epochs == [0, 0, *[1] * (log.watermarks.high_watermark - 2)]
+
+
+def test_a_read_over_many_indexes_that_cannot_be_read_is_whole() -> None:
+    """Each is made anew, in one read."""
+    world = World()
+    log = committed(2, 2, 2, world=world)
+    log.durability.flush()
+    for base_offset in (0, 2, 4):
+        world.disk.spoil(log_path(base_offset, suffix=".index"))
+    assert offsets_read(log, 1) == [1, 2, 3, 4, 5]
