@@ -4,6 +4,7 @@ import asyncio
 import email
 import email.policy
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from app.codecs import records_out
 from app.operations.read import fetch_many
+from app.operations.read.wait import Watch
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from tests.support.credentials import bearer, create_key
@@ -288,6 +290,26 @@ async def test_a_topic_deleted_while_its_reader_waits_is_told(api: Api) -> None:
     await quiet(api)
     await api.client.delete("/v1/topics/other")
     found = await asyncio.wait_for(waiting, 30)
+    assert [entry["outcome"] for entry in found] == ["read"] * 4 + ["failed"]
+    assert found[-1]["problem"]["code"] == "topic_not_found"
+
+
+async def test_a_topic_deleted_before_its_reader_waits_is_told(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the read, and before the reader would be woken: nothing would end its wait."""
+    await api.create("other")
+    tail = api.service.tail
+    real = tail.watch
+
+    def late(*arguments: Any) -> AbstractContextManager[Watch]:
+        api.local.manager.delete_topic("other")
+        api.service.forget("other")
+        return real(*arguments)
+
+    monkeypatch.setattr(tail, "watch", late)
+    wanted = [*each(), {"topic": "other", "partition": 0}]
+    found = await asyncio.wait_for(entries(api, wanted, max_wait_ms=60_000), 30)
     assert [entry["outcome"] for entry in found] == ["read"] * 4 + ["failed"]
     assert found[-1]["problem"]["code"] == "topic_not_found"
 

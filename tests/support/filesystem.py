@@ -83,12 +83,26 @@ class ForgetfulDisk(Storage):
         """Have these files, durably, and whatever else is here."""
         for path, content in files.items():
             self.make_directory(path.parent, parents=True)
-            self._parent(path).change(**{path.name: Inode(bytearray(content), content)})
+            self._parent(path).change(
+                **{path.name: Inode(bytearray(content), content, device=self._parent(path).device)}
+            )
         self.sync_everything()
 
     def spoil(self, path: Path) -> None:
         """Let no part of a file be readable until it is written again."""
         self._inode(path).is_unreadable = True
+
+    def device_of(self, path: Path) -> int:
+        """Return the number of the file system that a folder is in."""
+        return self._directory(path).device
+
+    def mount(self, path: Path) -> None:
+        """Have a folder that exists, and all in it, be a file system of its own."""
+        self.mounts.append(path)
+        directory = self._directory(path)
+        directory.device = len(self.mounts)
+        for inode in _files_below(directory):
+            inode.device = directory.device
 
     def spoil_one(self, nth: int, endings: tuple[str, ...]) -> None:
         """Spoil the nth file whose name ends so, if there is any, counting around."""
@@ -125,7 +139,7 @@ class ForgetfulDisk(Storage):
         its power.
         """
         with self._lock:
-            self._sync_device_below(self._root, Path("/"), self.device_of(path))
+            self._sync_device_below(self._root, self._directory(path).device)
 
     def fail_to_sync_everything(self) -> None:
         """Drop all unwritten pages of every file; the next sync of such a file reports it too.
@@ -234,7 +248,10 @@ class ForgetfulDisk(Storage):
             if path.name in self._parent(path).names:
                 raise os_error(errno.EEXIST, path)
             self.enter("make_directory", path)
-            self._parent(path).change(**{path.name: Directory()})
+            parent = self._parent(path)
+            is_mount = path in self.mounts
+            device = 1 + self.mounts.index(path) if is_mount else parent.device
+            parent.change(**{path.name: Directory(device=device)})
 
     def open_directory(self, path: Path) -> ForgetfulDirectory:
         directory = self._directory(path)
@@ -315,8 +332,9 @@ class ForgetfulDisk(Storage):
 
     def _create(self, path: Path, size_bytes: int) -> Inode:
         self.enter("create", path)
-        inode = Inode(bytearray(size_bytes), modified_ms=self.now_ms)
-        self._parent(path).change(**{path.name: inode})
+        parent = self._parent(path)
+        inode = Inode(bytearray(size_bytes), modified_ms=self.now_ms, device=parent.device)
+        parent.change(**{path.name: inode})
         return inode
 
     def _look(self, parts: Sequence[str]) -> Entry | None:
@@ -384,14 +402,13 @@ class ForgetfulDisk(Storage):
             else:
                 node.sync()
 
-    def _sync_device_below(self, directory: Directory, path: Path, device: int) -> None:
-        is_here = self.device_of(path) == device
-        if is_here:
+    def _sync_device_below(self, directory: Directory, device: int) -> None:
+        if directory.device == device:
             directory.sync()
-        for name, node in directory.names.items():
+        for node in directory.names.values():
             if isinstance(node, Directory):
-                self._sync_device_below(node, path / name, device)
-            elif is_here and (node.has_grown or self.rules is not Rules.XFS):
+                self._sync_device_below(node, device)
+            elif node.device == device and (node.has_grown or self.rules is not Rules.XFS):
                 node.sync()
 
 
@@ -408,10 +425,12 @@ def _durable(directory: Directory) -> Directory:
     names: dict[str, Entry] = {
         name: _durable(node)
         if isinstance(node, Directory)
-        else Inode(bytearray(node.durable), node.durable, modified_ms=node.modified_ms)
+        else Inode(
+            bytearray(node.durable), node.durable, modified_ms=node.modified_ms, device=node.device
+        )
         for name, node in directory.durable.items()
     }
-    return Directory(names, dict(names))
+    return Directory(names, dict(names), device=directory.device)
 
 
 class ForgetfulFileSystem(Handle):

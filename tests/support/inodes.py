@@ -50,7 +50,8 @@ class Storage(Machine):
         self.rules = Rules.XFS
         """As which file system it behaves: by default the one that promises least."""
         self.mounts: list[Path] = []
-        """Folders that are file systems of their own, the inner ones after the outer ones."""
+        """Folders that are file systems of their own, once they are made there. What is renamed to
+        such a place stays in the file system that it is in."""
         self.now_ms = 0
         """What files get as their time of modification."""
 
@@ -59,13 +60,6 @@ class Storage(Machine):
         if size_bytes > self.remaining_bytes:
             raise os_error(errno.ENOSPC, path)
         self.remaining_bytes -= size_bytes
-
-    def device_of(self, path: Path) -> int:
-        """Return the number of the file system that a path is in."""
-        return 1 + max(
-            (number for number, one in enumerate(self.mounts) if path.is_relative_to(one)),
-            default=-1,
-        )
 
     def take_file(self, path: Path) -> None:
         """Count a file that is opened; raise `lack` if there are too many."""
@@ -96,6 +90,8 @@ class Inode:
     shortest: int = UNLIMITED
     """The smallest length since the last sync: everything after it may be lost too."""
     modified_ms: int = 0
+    device: int = 0
+    """The number of its file system."""
     number: int = field(default_factory=itertools.count().__next__)
     changes: int = 0  # how often it was written or cut
 
@@ -194,6 +190,8 @@ class Directory:
     names: dict[str, Entry] = field(default_factory=dict)
     durable: dict[str, Entry] = field(default_factory=dict)
     changes: list[dict[str, Entry | None]] = field(default_factory=list)
+    device: int = 0
+    """The number of its file system."""
 
     def change(self, **names: Entry | None) -> None:
         """Set names, or remove those that are None, in one step: all of it or nothing."""
@@ -306,7 +304,7 @@ class ForgetfulFile(_Open):
     ) -> None:
         super().__init__(disk, path, inode)
         self.size_bytes = size_bytes
-        self.device = disk.device_of(path)
+        self.device = inode.device
         self.is_preallocated = size_bytes < len(inode.content)
         self._read_only = read_only
         self._has_lost = False

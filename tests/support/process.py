@@ -45,13 +45,13 @@ class Process:
 
 
 @contextmanager
-def launched(directory: Path, **settings: int) -> Iterator[Process]:
-    """Start to serve a directory; it has an address when the block begins, and is killed."""
+def launched(directory: Path, *others: Path, **settings: int) -> Iterator[Process]:
+    """Start to serve directories; it has an address when the block begins, and is killed."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
     settings = {"min_segment_bytes": 14, **settings}
     env = {f"TIDELOG_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
-        [*command, "--data-dir", str(directory)],
+        [*command, *(f"--data-dir={one}" for one in (directory, *others))],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -65,9 +65,9 @@ def launched(directory: Path, **settings: int) -> Iterator[Process]:
 
 
 @contextmanager
-def serving_process(directory: Path, **settings: int) -> Iterator[Process]:
-    """Serve a directory until the block ends; ready when it begins."""
-    with launched(directory, **settings) as process:
+def serving_process(directory: Path, *others: Path, **settings: int) -> Iterator[Process]:
+    """Serve directories until the block ends; ready when it begins."""
+    with launched(directory, *others, **settings) as process:
         with httpx.Client(base_url=process.url, timeout=PATIENCE_S) as client:
             while client.get("/readyz").status_code != 200:
                 assert process.popen.poll() is None

@@ -181,6 +181,9 @@ class Fetch:
                 if watch.is_late:
                     break
                 growing = [part for part in self._drawn if part.may_grow]
+                # A topic that was deleted before `watch` began wakes nobody any more.
+                if not all(self._is_there(part) for part in growing):
+                    break
                 exchange.ticket.park()
                 if not any(part.has_moved for part in growing):
                     await watch.wait()

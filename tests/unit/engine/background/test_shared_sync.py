@@ -164,7 +164,7 @@ def test_a_mount_inside_the_directory_is_synced_by_itself(
     run_round(world, committer, logs)
     mounted = logs[1]
     manager.close()
-    world.disk.mounts.append(mounted.directory)
+    world.disk.mount(mounted.directory)
     found = opened(world)
     again = [found.log(log.topic_partition) for log in logs]
     for log in again:
