@@ -54,14 +54,15 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
             last = self._last
             if target_offset >= last.offset:
                 return last
-            slot = self._count_below(target_offset + 1) - 1
-            return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+            target, most = target_offset - self.base_offset, last.offset - self.base_offset
+            found = self._floor(target, _OFFSET, 0, most)
+            return OffsetPosition(self.base_offset, 0) if found is None else found
 
     def floor_by_position(self, position: int) -> OffsetPosition:
         """Return the last entry at or before a position, or the segment's first byte if none."""
         with self._file_lock:
-            slot = self._count_at_position(position) - 1
-            return self._entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+            found = self._floor(position, _POSITION, 0, self._last.position)
+            return OffsetPosition(self.base_offset, 0) if found is None else found
 
     def entry(self, slot: int) -> OffsetPosition:
         """Return the entry in a slot; IndexError if the slot is empty."""
@@ -78,7 +79,7 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
     def content_below(self, position: int) -> bytes:
         """Return a copy of the entries that point below a position: a valid index of its own."""
         with self._file_lock:
-            count = self._count_at_position(position - 1)
+            count = self._count_at_or_below(position - 1, _POSITION, 0, self._last.position)
             return self._load(0, count)
 
     @property
@@ -103,11 +104,8 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
         relative, most = offset - self.base_offset, self._last.offset - self.base_offset
         return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
 
-    def _count_at_position(self, position: int) -> int:
-        return self._count_at_or_below(position, _POSITION, 0, self._last.position)
-
-    def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = ENTRY.unpack(self._load(slot, slot + 1))
+    def _valid(self, slot: int, first: int, second: int) -> OffsetPosition:
+        relative, position = first, second
         if relative < 0 or position < 0:
             raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)

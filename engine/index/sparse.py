@@ -279,6 +279,10 @@ class SparseIndex(ABC, Generic[Last]):
         """Load the last of the first `count` entries. The file lock is held."""
 
     @abstractmethod
+    def _valid(self, slot: int, first: int, second: int) -> Last:
+        """Return the entry with these fields; CorruptIndex if it cannot be one."""
+
+    @abstractmethod
     def _count_below(self, offset: int) -> int:
         """Return how many entries are below an offset. The file lock is held."""
 
@@ -313,8 +317,29 @@ class SparseIndex(ABC, Generic[Last]):
     def _count_at_or_below(self, target: int, keys: Keys, least: int, most: int) -> int:
         """Count the entries whose key is at most `target`. The file lock is held.
 
-        `least` is at most the first key, and `most` the last one. Where the keys ascend evenly, the
-        first block that is loaded has the answer. Kafka's `AbstractIndex.indexSlotRangeFor`.
+        `least` is at most the first key, and `most` the last one.
+        """
+        first, _, count = self._search(target, keys, least, most)
+        return first + count
+
+    def _floor(self, target: int, keys: Keys, least: int, most: int) -> Last | None:
+        """Return the last entry whose key is at most `target`, or None. Otherwise as above."""
+        first, block, count = self._search(target, keys, least, most)
+        if count == 0:
+            return self._entry(first - 1) if first else None
+        raw = self.ENTRY.unpack_from(block, (count - 1) * self._entry_bytes)
+        return self._valid(first + count - 1, *raw)
+
+    def _entry(self, slot: int) -> Last:
+        """Return the entry in a slot. The file lock is held."""
+        return self._valid(slot, *self.ENTRY.unpack(self._load(slot, slot + 1)))
+
+    def _search(self, target: int, keys: Keys, least: int, most: int) -> tuple[int, bytes, int]:
+        """Find the last entry whose key is at most `target`: as `_count_at_or_below`.
+
+        Returns the first slot of a block, the block, and how many of its entries are at most
+        `target`; all before it are. Where the keys ascend evenly, the first block that is loaded
+        has the answer. Kafka's `AbstractIndex.indexSlotRangeFor`.
         """
         entry_bytes, in_block = self._entry_bytes, BLOCK_BYTES // self._entry_bytes
         key_at, field_position = keys.field.unpack_from, keys.position
@@ -344,7 +369,7 @@ class SparseIndex(ABC, Generic[Last]):
                 low = middle + 1
             else:
                 high = middle
-        return first + low
+        return first, block, low
 
     def kept_below(self, offset: int) -> Kept[Last]:
         """Return what `truncate` to `offset` keeps. Raises CorruptIndex; needs no lock."""

@@ -72,14 +72,14 @@ class TimeIndex(SparseIndex[TimestampOffset]):
             if not self._count or target_timestamp >= last.timestamp:
                 return last
             least = self._entry(0).timestamp
-            slot = self._count_at_or_below(target_timestamp, _TIMESTAMP, least, last.timestamp) - 1
-            return self._entry(slot) if slot >= 0 else self._before_first()
+            found = self._floor(target_timestamp, _TIMESTAMP, least, last.timestamp)
+            return self._before_first() if found is None else found
 
     def floor_by_offset(self, offset: int) -> TimestampOffset:
         """Return the last entry at or before an offset, or (-1, base offset) if none."""
         with self._file_lock:
-            slot = self._count_below(offset + 1) - 1
-            return self._entry(slot) if slot >= 0 else self._before_first()
+            relative, most = offset - self.base_offset, self._last.offset - self.base_offset
+            return self._floor(relative, _OFFSET, 0, most) or self._before_first()
 
     def entry(self, slot: int) -> TimestampOffset:
         """Return the entry in a slot; IndexError if the slot is empty."""
@@ -127,8 +127,8 @@ class TimeIndex(SparseIndex[TimestampOffset]):
     def _before_first(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def _entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative = ENTRY.unpack(self._load(slot, slot + 1))
+    def _valid(self, slot: int, first: int, second: int) -> TimestampOffset:
+        timestamp, relative = first, second
         if relative < 0 or timestamp < 0:  # records without a time are not indexed
             raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
         return TimestampOffset(timestamp, self.base_offset + relative)

@@ -265,7 +265,9 @@ class Segment:
         """
         result = OffsetPosition(first.last_offset + 1, first.end)
         index = self.indexes.offset
-        start = max(first.position, index.floor_by_position(limit - 1).position)
+        start = first.position
+        if limit > first.end:  # else only the next header is read
+            start = max(start, index.floor_by_position(limit - 1).position)
         if first.position < start < end:
             self.proofs.ensure_batch_at(start, index, cached_only=cached_only)
         for at, header in self.records.ascending_headers(
