@@ -98,6 +98,14 @@ def addressed(url: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[byte
     return [(name, match[1] if name == b"host" else value) for name, value in headers]
 
 
+def below_prefix(url: bytes, prefix: bytes) -> bytes:
+    """Return a target without the prefix of a proxy, which may have taken it off already."""
+    rest = url.removeprefix(prefix)
+    if rest.startswith(b"/"):
+        return rest
+    return b"/" + rest if rest[:1] in {b"", b"?"} else url
+
+
 def size_of(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> int:
     """Return how many bytes of a head the parser passes on, separators included."""
     return len(url) + sum([len(name) + len(value) + FIELD_BYTES for name, value in headers])

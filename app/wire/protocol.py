@@ -20,6 +20,7 @@ from app.http.problems import MalformedRequest, RequestTimedOut, kind_of, proble
 from app.http.request_checks import (
     FIELD_BYTES,
     addressed,
+    below_prefix,
     fault_of,
     size_of,
     with_joined_lists,
@@ -51,8 +52,7 @@ class Protocol(CountedProtocol):
         self._application = self.app  # uvicorn calls `app` for each request
         self._settings = hot_lane.service.settings
         self._max_header_bytes = max_header_bytes
-        prefix = self._settings.url_prefix
-        self._url_prefix = f"{prefix}/".encode() if prefix else b""
+        self._url_prefix = self._settings.url_prefix.encode()
         self._head_bytes = 0
         """Bytes of an incomplete head, or of incomplete trailers."""
         self._trailers_bytes = 0
@@ -238,8 +238,8 @@ class Protocol(CountedProtocol):
         self._plain_head = b""
         if self._is_deaf:
             return
-        if self._url_prefix and self.url.startswith(self._url_prefix):
-            self.url = self.url[len(self._url_prefix) - 1 :]
+        if self._url_prefix:
+            self.url = below_prefix(self.url, self._url_prefix)
         first, self._first = self._first, b""
         is_small = 0 < len(first) <= self._max_header_bytes  # the head, and everything after it
         if not is_small and size_of(self.url, self.headers) > self._max_header_bytes:

@@ -64,6 +64,17 @@ def test_every_url_that_a_response_names_has_the_prefix(client: httpx.Client) ->
     )
 
 
+def test_the_prefix_alone_is_the_root(served: Served) -> None:
+    """As browsers and people write it; what only begins with the same letters is not below it."""
+    with httpx.Client(base_url=served.url) as client:
+        for path in (PREFIX, f"{PREFIX}/", "/"):
+            assert client.get(path).json()["name"] == "tidelog"
+            moved = client.get(path, headers={"accept": "text/html"})
+            assert moved.headers["location"] == f"{PREFIX}/console/"
+        assert client.get(f"{PREFIX}?a=1").json()["name"] == "tidelog"
+        assert client.get(f"{PREFIX}s").status_code == 404
+
+
 def test_the_programs_of_this_repository_take_an_address_with_a_prefix(served: Served) -> None:
     """The command line and the Spark source."""
     httpx.put(f"{served.url}/v1/topics/events", json={}).raise_for_status()

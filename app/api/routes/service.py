@@ -56,7 +56,8 @@ async def get_service(service: ServiceDep) -> AnswerResponse:
 async def get_root(request: Request, service: ServiceDep) -> AnswerResponse:
     """Answer as `/v1`; redirect a browser, which prefers HTML to JSON, to the console."""
     if negotiate(dict(request.scope["headers"]).get(b"accept"), (JSON, _HTML)) == _HTML:
-        location = (b"location", _CONSOLE[1:].encode())  # relative: a proxy may add a prefix
+        prefix = service.settings.url_prefix  # where it is not known, the URL is relative
+        location = (b"location", (prefix + _CONSOLE if prefix else _CONSOLE[1:]).encode())
         return AnswerResponse(Answer(302, [location, NO_STORE, _VARY], b""))
     return AnswerResponse(json_answer(_info(service), headers=[_VARY]))
 
