@@ -201,7 +201,8 @@ class Service:
                     "a-z, A-Z, 0-9, '.', '_' and '-'",
                     topic=name,
                 ) from None
-            advice = f"create it: PUT /v1/topics/{name}, Content-Type: application/json, body {{}}"
+            url = f"{self.settings.url_prefix}/v1/topics/{name}"
+            advice = f"create it: PUT {url}, Content-Type: application/json, body {{}}"
             raise TopicNotFound(f"{error}; {advice}", topic=name) from None
         if topic.is_internal:
             raise TopicNotFound(f"topic {name!r} is internal and not served by name", topic=name)
