@@ -207,7 +207,9 @@ class LogManager(Catalog):
             self._ensure_open()
             existing = self._topics.get(name)
             if existing is not None:
-                return ensure_same(existing, wanted), False
+                same = ensure_same(existing, wanted)
+                self._directories.ensure_topics(self._entries(self._topics))  # as `update_topic`
+                return same, False
             if name in self._deleted:
                 self._forget(name)
             if len(self._topics) >= self._config.max_topics:
@@ -257,6 +259,9 @@ class LogManager(Catalog):
                 self._grow(after, range(before.partitions, after.partitions))
                 for log in logs:
                     log.maintenance.update_config(config)
+            else:
+                # An earlier change that was refused may have found no space to be undone on disk.
+                self._directories.ensure_topics(self._entries(self._topics))
             return after
 
     def delete_topic(self, name: str) -> None:

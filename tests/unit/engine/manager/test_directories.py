@@ -13,6 +13,7 @@ from engine.errors import (
     CorruptCheckpoint,
     DirectoryLocked,
     InvalidDataDirectory,
+    Overloaded,
     PartitionNotFound,
     Recovering,
     StorageFull,
@@ -27,6 +28,7 @@ from engine.manager.manager import LogManager
 from engine.manager.opening import RecoveryProgress
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
+from tests.support.inodes import UNLIMITED
 from tests.support.kafka import kafka
 
 A, B, C = Path("/a"), Path("/b"), Path("/c")
@@ -235,6 +237,27 @@ def test_a_copy_of_the_topics_that_cannot_be_written_undoes_the_others() -> None
         manager.create_topic("new", 1, {})
     copies = [TopicsFile(world.fs, path).read() for path in (A, B)]
     assert [set(copy) for copy in copies] == [{"events"}, {"events"}]
+
+
+def test_a_configuration_that_is_confirmed_is_the_one_on_disk() -> None:
+    """Although a change of it was refused, and could not even be undone for lack of files."""
+    for files in range(100):
+        world = World()
+        manager = world.open_manager({"events": 1})
+        world.disk.remaining_files = files
+        try:
+            manager.update_topic("events", {"retention.ms": "60000"}, 2)
+            break
+        except Overloaded:
+            world.disk.remaining_files = UNLIMITED
+        if files % 2:
+            manager.update_topic("events", {})
+        else:
+            manager.create_topic("events", 1, {})
+        world.restart(power_cut=True)
+        found = world.open_manager().topic("events")
+        assert (found.overrides, found.partitions) == ({}, 1)
+    assert files > 5
 
 
 def test_of_two_copies_the_newest_is_right() -> None:
