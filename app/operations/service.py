@@ -201,12 +201,17 @@ class Service:
                     "a-z, A-Z, 0-9, '.', '_' and '-'",
                     topic=name,
                 ) from None
-            url = f"{self.settings.url_prefix}/v1/topics/{name}"
-            advice = f"create it: PUT {url}, Content-Type: application/json, body {{}}"
+            advice = (
+                f"create it: PUT {self.url_of(name)}, Content-Type: application/json, body {{}}"
+            )
             raise TopicNotFound(f"{error}; {advice}", topic=name) from None
         if topic.is_internal:
             raise TopicNotFound(f"topic {name!r} is internal and not served by name", topic=name)
         return topic
+
+    def url_of(self, topic: str) -> str:
+        """Return the path of a topic as clients know it, below the prefix of a proxy."""
+        return f"{self.settings.url_prefix}/v1/topics/{topic}"
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return one partition; raises as `topic` and `Topics.partition`."""

@@ -43,8 +43,7 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
         topic, created = await service.topics.create(name, wanted.partitions, overrides)
         if created:
             service.topic_makers.add(exchange.maker, name)
-    url = f"{service.settings.url_prefix}/v1/topics/{name}"
-    location = (b"location", url.encode())
+    location = (b"location", service.url_of(name).encode())
     return _topic_answer(service, topic, location, status=201 if created else 200)
 
 

@@ -264,14 +264,15 @@ class Protocol(CountedProtocol):
 
     def _begin(self, asked: HotOperation | None) -> None:
         """Give a request to uvicorn, unless it cannot be served."""
-        fault = fault_of(self.parser.get_http_version(), self.headers)
+        version = self.parser.get_http_version()
+        fault = fault_of(version, self.headers)
         if fault is not None:
             self._refuse(MalformedRequest(fault))
         elif len(self.pipeline) >= self._settings.max_pipelined_requests:
             self.cycle.keep_alive = False  # its answer says `Connection: close`
             self._is_deaf = True
         else:
-            is_old = self.parser.get_http_version() == "1.0"
+            is_old = version == "1.0"
             extensions = {CUT_OFF: self._extensions[CUT_OFF]} if is_old else self._extensions
             cast("dict[str, object]", self.scope)["extensions"] = extensions
             self.scope["headers"] = with_joined_lists(addressed(self.url, self.headers))

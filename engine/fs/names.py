@@ -107,6 +107,11 @@ class DirectoryKind(enum.Enum):
     STRAY = "stray"
     """Does not belong to this directory; kept, not served. Its topic may be shortened to fit."""
 
+    @property
+    def may_be_link(self) -> bool:
+        """Whether such a directory may lie elsewhere, with a link in its place."""
+        return self in {DirectoryKind.LIVE, DirectoryKind.DELETED}
+
 
 class ParsedDirectory(NamedTuple):
     """The parts of a partition directory's name."""

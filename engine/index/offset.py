@@ -29,6 +29,7 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
     """Offsets and positions, both ascending; offsets strictly."""
 
     ENTRY: ClassVar[Struct] = ENTRY
+    OFFSETS: ClassVar[Keys] = _OFFSET
 
     def append(self, offset: int, position: int) -> None:
         """Record that the append which ends with `offset` starts at `position`.
@@ -54,22 +55,12 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
             last = self._last
             if target_offset >= last.offset:
                 return last
-            target, most = target_offset - self.base_offset, last.offset - self.base_offset
-            found = self._floor(target, _OFFSET, 0, most)
-            return OffsetPosition(self.base_offset, 0) if found is None else found
+            return self._floor(*self._search_offset(target_offset))
 
     def floor_by_position(self, position: int) -> OffsetPosition:
         """Return the last entry at or before a position, or the segment's first byte if none."""
         with self._file_lock:
-            found = self._floor(position, _POSITION, 0, self._last.position)
-            return OffsetPosition(self.base_offset, 0) if found is None else found
-
-    def entry(self, slot: int) -> OffsetPosition:
-        """Return the entry in a slot; IndexError if the slot is empty."""
-        with self._file_lock:
-            self._opened()
-            self._ensure_slot(slot)
-            return self._entry(slot)
+            return self._floor(*self._search(position, _POSITION, 0, self._last.position))
 
     def entries(self) -> Iterator[OffsetPosition]:
         """Yield a snapshot of all entries as stored; only `entry` validates."""
@@ -79,8 +70,8 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
     def content_below(self, position: int) -> bytes:
         """Return a copy of the entries that point below a position: a valid index of its own."""
         with self._file_lock:
-            count = self._count_at_or_below(position - 1, _POSITION, 0, self._last.position)
-            return self._load(0, count)
+            first, _, count = self._search(position - 1, _POSITION, 0, self._last.position)
+            return self._load(0, first + count)
 
     @property
     def last_entry(self) -> OffsetPosition:
@@ -100,18 +91,8 @@ class OffsetIndex(SparseIndex[OffsetPosition]):
         if self._last.position < 0:
             raise self._corrupt(f"its last entry points to byte {self._last.position}")
 
-    def _count_below(self, offset: int) -> int:
-        relative, most = offset - self.base_offset, self._last.offset - self.base_offset
-        return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
+    def _made(self, first: int, second: int) -> OffsetPosition:
+        return OffsetPosition(self.base_offset + first, second)
 
-    def _valid(self, slot: int, first: int, second: int) -> OffsetPosition:
-        relative, position = first, second
-        if relative < 0 or position < 0:
-            raise self._corrupt(f"slot {slot} holds ({relative}, {position})")
-        return OffsetPosition(self.base_offset + relative, position)
-
-    def _last_of(self, count: int) -> OffsetPosition:
-        if count == 0:
-            return OffsetPosition(self.base_offset, 0)
-        relative, position = ENTRY.unpack(self._load(count - 1, count))
-        return OffsetPosition(self.base_offset + relative, position)
+    def _before_first(self) -> OffsetPosition:
+        return OffsetPosition(self.base_offset, 0)

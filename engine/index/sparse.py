@@ -29,7 +29,7 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from engine.errors import CorruptIndex, SegmentOverflow
 from engine.fs.filesystem import FileSystem, IndexFile
-from engine.types import INT32_MAX
+from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
 
 BLOCK_BYTES: Final = 4_080
 """How much a look-up loads at once, in whole entries of either index.
@@ -47,7 +47,7 @@ class Keys(NamedTuple):
     position: int
 
 
-Last = TypeVar("Last", bound=tuple[int, int])
+Last = TypeVar("Last", bound=OffsetPosition | TimestampOffset)
 
 
 class Kept(NamedTuple, Generic[Last]):
@@ -69,6 +69,8 @@ class SparseIndex(ABC, Generic[Last]):
     """The last entry; replaced under the log lock."""
 
     ENTRY: ClassVar[Struct]
+    OFFSETS: ClassVar[Keys]
+    """The field with the offset, relative to the base offset."""
     KEPT_FREE: ClassVar[int] = 0
     """The slots that are reserved for the entry that seals a segment."""
 
@@ -275,16 +277,43 @@ class SparseIndex(ABC, Generic[Last]):
     # ---------------------------------------------------------------- for the two children
 
     @abstractmethod
+    def _made(self, first: int, second: int) -> Last:
+        """Return the entry with these fields."""
+
+    @abstractmethod
+    def _before_first(self) -> Last:
+        """Return what stands for an entry where there is none."""
+
+    def entry(self, slot: int) -> Last:
+        """Return the entry in a slot; IndexError if the slot is empty."""
+        with self._file_lock:
+            self._opened()
+            self._ensure_slot(slot)
+            return self._entry(slot)
+
+    def _entry(self, slot: int) -> Last:
+        """Return the entry in a slot. The file lock is held."""
+        return self._valid(slot, *self.ENTRY.unpack(self._load(slot, slot + 1)))
+
+    def _valid(self, slot: int, first: int, second: int) -> Last:
+        if first < 0 or second < 0:  # records without a time are not indexed
+            raise self._corrupt(f"slot {slot} holds ({first}, {second})")
+        return self._made(first, second)
+
     def _last_of(self, count: int) -> Last:
         """Load the last of the first `count` entries. The file lock is held."""
+        if count == 0:
+            return self._before_first()
+        return self._made(*self.ENTRY.unpack(self._load(count - 1, count)))
 
-    @abstractmethod
-    def _valid(self, slot: int, first: int, second: int) -> Last:
-        """Return the entry with these fields; CorruptIndex if it cannot be one."""
-
-    @abstractmethod
     def _count_below(self, offset: int) -> int:
         """Return how many entries are below an offset. The file lock is held."""
+        first, _, count = self._search_offset(offset - 1)
+        return first + count
+
+    def _search_offset(self, offset: int) -> tuple[int, bytes, int]:
+        relative, most = offset - self.base_offset, self._last.offset - self.base_offset
+        return self._search(relative, self.OFFSETS, 0, most)
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
@@ -314,32 +343,20 @@ class SparseIndex(ABC, Generic[Last]):
         self._changes += 1  # after the entry, or a sync that ran just before would count for it
         self._count += 1  # last, because from here on readers see the entry
 
-    def _count_at_or_below(self, target: int, keys: Keys, least: int, most: int) -> int:
-        """Count the entries whose key is at most `target`. The file lock is held.
-
-        `least` is at most the first key, and `most` the last one.
-        """
-        first, _, count = self._search(target, keys, least, most)
-        return first + count
-
-    def _floor(self, target: int, keys: Keys, least: int, most: int) -> Last | None:
-        """Return the last entry whose key is at most `target`, or None. Otherwise as above."""
-        first, block, count = self._search(target, keys, least, most)
+    def _floor(self, first: int, block: bytes, count: int) -> Last:
+        """Return the entry that `_search` found, or `_before_first` if there is none."""
         if count == 0:
-            return self._entry(first - 1) if first else None
+            return self._entry(first - 1) if first else self._before_first()
         raw = self.ENTRY.unpack_from(block, (count - 1) * self._entry_bytes)
         return self._valid(first + count - 1, *raw)
 
-    def _entry(self, slot: int) -> Last:
-        """Return the entry in a slot. The file lock is held."""
-        return self._valid(slot, *self.ENTRY.unpack(self._load(slot, slot + 1)))
-
     def _search(self, target: int, keys: Keys, least: int, most: int) -> tuple[int, bytes, int]:
-        """Find the last entry whose key is at most `target`: as `_count_at_or_below`.
+        """Find the last entry whose key is at most `target`. The file lock is held.
 
         Returns the first slot of a block, the block, and how many of its entries are at most
-        `target`; all before it are. Where the keys ascend evenly, the first block that is loaded
-        has the answer. Kafka's `AbstractIndex.indexSlotRangeFor`.
+        `target`; all before it are. `least` is at most the first key, and `most` the last one.
+        Where the keys ascend evenly, the first block that is loaded has the answer. Kafka's
+        `AbstractIndex.indexSlotRangeFor`.
         """
         entry_bytes, in_block = self._entry_bytes, BLOCK_BYTES // self._entry_bytes
         key_at, field_position = keys.field.unpack_from, keys.position
@@ -388,12 +405,7 @@ class SparseIndex(ABC, Generic[Last]):
             if kept.entries_count < self._count:
                 start, end = kept.entries_count * self._entry_bytes, self.size_bytes
                 file.store(start, bytes(end - start))
-            self._changes += 1
-            self._count, self._last = kept
-
-    def truncate_to_offset(self, offset: int) -> None:
-        """Keep only entries below `offset` and erase the others. The log lock is held."""
-        self.truncate(self.kept_below(offset))
+            self._keep(kept)
 
     def _raw_entries(self) -> bytes:
         """Return a copy of all entries."""
@@ -419,9 +431,11 @@ class SparseIndex(ABC, Generic[Last]):
         """Drop all entries but the first `count`. The log lock is held."""
         with self._file_lock:
             self._opened()
-            last = self._last_of(count)
-            self._changes += 1
-            self._count, self._last = count, last
+            self._keep(Kept(count, self._last_of(count)))
+
+    def _keep(self, kept: Kept[Last]) -> None:
+        self._changes += 1
+        self._count, self._last = kept
 
     def _ensure_slot(self, slot: int) -> None:
         if not 0 <= slot < self._count:

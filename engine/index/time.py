@@ -30,6 +30,7 @@ class TimeIndex(SparseIndex[TimestampOffset]):
     """Timestamps in ms and offsets; one slot is reserved for the entry that seals a segment."""
 
     ENTRY: ClassVar[Struct] = ENTRY
+    OFFSETS: ClassVar[Keys] = _OFFSET
     KEPT_FREE: ClassVar[int] = 1
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full: bool = False) -> None:
@@ -72,21 +73,12 @@ class TimeIndex(SparseIndex[TimestampOffset]):
             if not self._count or target_timestamp >= last.timestamp:
                 return last
             least = self._entry(0).timestamp
-            found = self._floor(target_timestamp, _TIMESTAMP, least, last.timestamp)
-            return self._before_first() if found is None else found
+            return self._floor(*self._search(target_timestamp, _TIMESTAMP, least, last.timestamp))
 
     def floor_by_offset(self, offset: int) -> TimestampOffset:
         """Return the last entry at or before an offset, or (-1, base offset) if none."""
         with self._file_lock:
-            relative, most = offset - self.base_offset, self._last.offset - self.base_offset
-            return self._floor(relative, _OFFSET, 0, most) or self._before_first()
-
-    def entry(self, slot: int) -> TimestampOffset:
-        """Return the entry in a slot; IndexError if the slot is empty."""
-        with self._file_lock:
-            self._opened()
-            self._ensure_slot(slot)
-            return self._entry(slot)
+            return self._floor(*self._search_offset(offset))
 
     def entries(self) -> Iterator[TimestampOffset]:
         """Yield a snapshot of all entries as stored; only `entry` validates."""
@@ -120,24 +112,11 @@ class TimeIndex(SparseIndex[TimestampOffset]):
                 f"its last offset {self._last.offset} lies before base offset {self.base_offset}"
             )
 
-    def _count_below(self, offset: int) -> int:
-        relative, most = offset - self.base_offset, self._last.offset - self.base_offset
-        return self._count_at_or_below(relative - 1, _OFFSET, 0, most)
+    def _made(self, first: int, second: int) -> TimestampOffset:
+        return TimestampOffset(first, self.base_offset + second)
 
     def _before_first(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-
-    def _valid(self, slot: int, first: int, second: int) -> TimestampOffset:
-        timestamp, relative = first, second
-        if relative < 0 or timestamp < 0:  # records without a time are not indexed
-            raise self._corrupt(f"slot {slot} holds ({timestamp}, {relative})")
-        return TimestampOffset(timestamp, self.base_offset + relative)
-
-    def _last_of(self, count: int) -> TimestampOffset:
-        if count == 0:
-            return self._before_first()
-        timestamp, relative = ENTRY.unpack(self._load(count - 1, count))
-        return TimestampOffset(timestamp, self.base_offset + relative)
 
     def _full(self) -> IndexFull:
         return IndexFull(f"{self.path} is full", file=str(self.path), entries=self._count)

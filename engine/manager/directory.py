@@ -51,7 +51,6 @@ _FILES: Final = (
 )
 _STAGING_FILES: Final = tuple(name + names.TEMPORARY_SUFFIX for name in _FILES)
 _NOT_PARTITIONS: Final = names.NOT_PARTITIONS
-_MAY_BE_LINKS: Final = frozenset({DirectoryKind.LIVE, DirectoryKind.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class DataDirectory:
             path = self.path / name
             try:
                 parsed = parse_partition_directory(name)
-                if is_directory or parsed.kind in _MAY_BE_LINKS:
+                if is_directory or parsed.kind.may_be_link:
                     _classify(contents, path, parsed)
             except InvalidDataDirectory:
                 if not is_directory:

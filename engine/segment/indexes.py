@@ -209,18 +209,17 @@ class SegmentIndexes:
 
     def reset_sparse(self) -> None:
         """Drop every entry of the offset and time index."""
-        try:
-            offset = self.offset
-        except CorruptIndex:  # the disk cannot read its last entry
-            self._fs.remove(self.offset_path)
-            offset = self.offset
-        offset.reset()
-        try:
-            time = self.time
-        except CorruptIndex:  # as above
-            self._fs.remove(self.time_path)
-            time = self.time
-        time.reset()
+        opened: tuple[tuple[Path, Callable[[], OffsetIndex | TimeIndex]], ...] = (
+            (self.offset_path, lambda: self.offset),
+            (self.time_path, lambda: self.time),
+        )
+        for path, open_index in opened:
+            try:
+                index = open_index()
+            except CorruptIndex:  # the disk cannot read its last entry
+                self._fs.remove(path)
+                index = open_index()
+            index.reset()
 
     def sanity_check(self, log_size_bytes: int, *, has_transactions: bool) -> None:
         """Raise CorruptIndex if a file cannot be an index of this segment.

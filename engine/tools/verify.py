@@ -194,8 +194,7 @@ class _OneDirectory:
             kind = parse_partition_directory(path.name).kind
         except InvalidDataDirectory:
             return False
-        may_be_link = kind in {DirectoryKind.LIVE, DirectoryKind.DELETED}
-        return may_be_link and self._fs.real_directory(path) is not None
+        return kind.may_be_link and self._fs.real_directory(path) is not None
 
     def _classify(self, path: Path) -> tuple[TopicPartition | None, Finding | None]:
         """Return the partition of a directory, if it is served, and a finding, if any."""

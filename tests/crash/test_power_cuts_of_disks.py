@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from app.security.keys import read_keys
+from tests.crash.test_real_file_systems import MAKE, run
 from tests.support import volatile_disk
 from tests.support.credentials import FS, create_key
 from tests.support.patience import at_most
@@ -32,13 +33,8 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "build" / "fuse"
 DISK_BYTES = 320 << 20
-MAKE = {"ext4": "-q", "xfs": "-q", "btrfs": "-q"}
 STEPS = 60
 COMPACTED = "compacted"
-
-
-def run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +61,17 @@ def mounted(disk: Path, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def disk_of(kind: str, folder: Path, out: Path, library: Path) -> Iterator[subprocess.Popen[str]]:
+def disk_of(kind: str, folder: Path, out: Path, library: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Serve a disk with such a file system as `folder / "disk"`; yield its process."""
     folder.mkdir()
     command = [sys.executable, volatile_disk.__file__, str(folder), str(DISK_BYTES), str(out)]
     environment = {**os.environ, "PYTHONPATH": str(library)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment) as process:
         try:
             with at_most(10):
                 while not (folder / "disk").exists():
                     assert process.poll() is None
-            run(f"mkfs.{kind}", MAKE[kind], str(folder / "disk"))
+            run(f"mkfs.{kind}", *MAKE[kind], str(folder / "disk"))
             yield process
         finally:
             run("fusermount3", "-uz", str(folder))

@@ -224,7 +224,7 @@ def walk_offsets(disk: ForgetfulDisk, path: Path) -> None:
     index.floor_by_position(100)
     for slot in range(min(index.count, WALKED)):
         assert index.entry(slot).offset >= BASE_OFFSET
-    index.truncate_to_offset(BASE_OFFSET + 3)
+    index.truncate(index.kept_below(BASE_OFFSET + 3))
     index.close()
 
 
@@ -235,7 +235,7 @@ def walk_times(disk: ForgetfulDisk, path: Path) -> None:
         assert index.lookup(time).offset >= BASE_OFFSET
     for slot in range(min(index.count, WALKED)):
         assert index.entry(slot).offset >= BASE_OFFSET
-    index.truncate_to_offset(BASE_OFFSET + 3)
+    index.truncate(index.kept_below(BASE_OFFSET + 3))
     index.close()
 
 

@@ -65,7 +65,7 @@ async def test_texts_come_back_as_arrow(filled: Api) -> None:
 
 
 async def test_texts_come_back_from_the_proxies_interface(filled: Api) -> None:
-    """A key that is no JSON is a string; an empty one is null, as the proxies have it."""
+    """A key that is not JSON becomes a string; an empty key is null, as in other proxies."""
     url = "/topics/events/partitions/0/records?offset=0&max_bytes=10000000"
     answer = await filled.client.get(url, headers={"accept": JSON_V2.decode()})
     for text, record in zip(

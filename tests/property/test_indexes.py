@@ -74,8 +74,8 @@ def test_truncations_agree_with_a_sorted_list(deltas: set[int], target: int) -> 
     """Both indexes keep exactly the entries below the offset, equal offsets in a row included."""
     by_offset, offsets = offset_index(deltas)
     by_time, times = time_index(deltas)
-    for index in (by_offset, by_time):
-        index.truncate_to_offset(BASE + target)
+    by_offset.truncate(by_offset.kept_below(BASE + target))
+    by_time.truncate(by_time.kept_below(BASE + target))
     assert list(by_offset.entries()) == [entry for entry in offsets if entry.offset < BASE + target]
     assert list(by_time.entries()) == [entry for entry in times if entry.offset < BASE + target]
 

@@ -56,7 +56,7 @@ async def create_token(exchange: Exchange, topic: str) -> Answer:
         token_id, token = await service.ingest_tokens.create(
             topic, topic_id, service.clock.now_ms()
         )
-    url = f"{service.settings.url_prefix}/v1/topics/{topic}/ingest/{token}"
+    url = f"{service.url_of(topic)}/ingest/{token}"
     return json_answer(to_json({"id": token_id, "token": token, "url": url}), status=201)
 
 

@@ -181,7 +181,7 @@ class Fetch:
                 if watch.is_late:
                     break
                 growing = [part for part in self._drawn if part.may_grow]
-                # A topic that was deleted before `watch` began wakes nobody any more.
+                # Nothing will wake this reader if a topic was deleted before `watch` began.
                 if not all(self._is_there(part) for part in growing):
                     break
                 exchange.ticket.park()

@@ -144,12 +144,12 @@ class LogReader:
         request = ReadRequest(
             offset, max_bytes, isolation, end_offset, minimum_one_batch, cached_only, check_bytes
         )
-        fetch_once = partial(self.fetch, request)
         try:
-            fetched = fetch_once() if cached_only else mending(core, fetch_once)
-        except NotCached:
-            return None
-        except CorruptIndex:
+            if cached_only:
+                fetched = self.fetch(request)
+            else:
+                fetched = mending(core, partial(self.fetch, request))
+        except (CorruptIndex, NotCached):
             if cached_only:
                 return None
             raise
@@ -163,7 +163,7 @@ class LogReader:
         Raises what `read` raises.
         """
         request = ReadRequest(offset, 1, FetchIsolation.LOG_END)
-        return self._mending(lambda: self.fetch(request))
+        return mending(self._core, lambda: self.fetch(request))
 
     def fetch(self, request: ReadRequest) -> Fetched:
         """As `read`, but raises CorruptIndex and NotCached, and does not count the read."""
@@ -226,7 +226,7 @@ class LogReader:
 
         Raises SegmentNotFound. Takes no lock. The content of an index is copied at once.
         """
-        return self._mending(lambda: self._seen(partial(open_file, base_offset, kind)))
+        return mending(self._core, lambda: self._seen(partial(open_file, base_offset, kind)))
 
     def read_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
         """Return about `max_bytes`, and at least one byte, of an open file from `position` on.
@@ -237,7 +237,7 @@ class LogReader:
         """
         if file.content is not None:
             return file.content[position : position + max_bytes]
-        data = self._mending(lambda: self._read_file(file, position, max_bytes))
+        data = mending(self._core, lambda: self._read_file(file, position, max_bytes))
         self._core.context.recorder.read(self._core.topic_partition, size_bytes=len(data))
         return data
 
@@ -329,7 +329,7 @@ class LogReader:
             ensure_in_range(end, view.marks, bound.offset)
             return use(Extent(start, end, bound, view.segments))
 
-        return self._mending(lambda: self._seen(look))
+        return mending(self._core, lambda: self._seen(look))
 
     def offset_for_time(
         self, timestamp_ms: int, budget: DecodeBudget | None = None
@@ -361,11 +361,8 @@ class LogReader:
             high_watermark = view.marks.high_watermark
             return found if found is not None and found.offset < high_watermark else None
 
-        return self._mending(lambda: self._seen(look))
-
-    def _mending(self, look_up: Callable[[], _Found]) -> _Found:
-        return mending(self._core, look_up)
+        return mending(self._core, lambda: self._seen(look))
 
     def listing(self) -> Listing:
         """Return all segments, oldest first. Raises StorageOffline, Overloaded."""
-        return self._mending(lambda: self._seen(listed))
+        return mending(self._core, lambda: self._seen(listed))

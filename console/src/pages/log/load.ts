@@ -1,5 +1,4 @@
 /** What the picture of a log is made of: segments, marks, and the time of each segment's first record. */
-import { pathOf } from "../../place";
 import { call, get, type Int, type Schemas } from "../../api/client";
 import type { Piece } from "./scale";
 
@@ -28,12 +27,6 @@ interface Where {
   partition: number;
 }
 
-/** The files by their paths of the service, as `send` takes them. */
-function below(files: Schemas["SegmentFiles"]): Schemas["SegmentFiles"] {
-  const named = Object.entries(files as Record<string, string | null>);
-  return Object.fromEntries(named.map(([kind, url]) => [kind, url && pathOf(url)])) as Schemas["SegmentFiles"];
-}
-
 export async function loadLog(where: Where, mayRead: boolean, signal: AbortSignal): Promise<LogFacts> {
   const path = { topic: where.topic, partition: where.partition };
   const [list, facts] = await Promise.all([
@@ -54,7 +47,7 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
   });
   return {
     pieces,
-    files: new Map(segments.flatMap((one) => (one.files ? [[BigInt(one.base_offset), below(one.files)]] : []))),
+    files: new Map(segments.flatMap((one) => (one.files ? [[BigInt(one.base_offset), one.files]] : []))),
     logStart,
     lastStable: BigInt(list.last_stable_offset),
     highWatermark: BigInt(list.high_watermark),

@@ -1,5 +1,5 @@
 /** Every segment as a row: the same facts as the picture, to read and to download. */
-import { PREFIX } from "../../place";
+import { pathOf } from "../../place";
 import type { JSX } from "preact";
 import { get, send } from "../../api/client";
 import { token } from "../../api/session";
@@ -87,13 +87,13 @@ function Download({ path, kind, base }: { path: string; kind: string; base: bigi
     if (!token.value) return;
     event.preventDefault();
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(await (await send(path)).blob());
+    link.href = URL.createObjectURL(await (await send(pathOf(path))).blob());
     link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);
   };
   return (
-    <a href={PREFIX + path} download={name} aria-label={`Download .${kind} of segment ${base}`} onClick={(event) => void fetchFirst(event)}>
+    <a href={path} download={name} aria-label={`Download .${kind} of segment ${base}`} onClick={(event) => void fetchFirst(event)}>
       .{kind}
     </a>
   );

@@ -1,4 +1,5 @@
 /** One segment from its first byte to its last: the index points, and the path of a read through both. */
+import { pathOf } from "../../place";
 import type { JSX } from "preact";
 import { send } from "../../api/client";
 import { bytes, count } from "../../ui/format";
@@ -28,7 +29,7 @@ export function Strip({ piece, indexPath, path, wanted }: StripProps): JSX.Eleme
   const [place, width] = useWidth();
   const index = useLoad(
     indexPath,
-    async (signal) => parseIndex(await (await send(indexPath, { signal })).arrayBuffer(), piece.base),
+    async (signal) => parseIndex(await (await send(pathOf(indexPath), { signal })).arrayBuffer(), piece.base),
     piece.isActive ? REFRESH_MS : 0,
   );
   const entries = index.data ?? [];

@@ -74,8 +74,8 @@ def test_segments_with_empty_indexes_are_grouped_by_their_offsets() -> None:
         compacted.log.roll()
     sealed = compacted.log.reader.segments[:-1]
     for one in sealed:
-        one.indexes.offset.truncate_to_offset(0)
-        one.indexes.time.truncate_to_offset(0)
+        one.indexes.offset.truncate(one.indexes.offset.kept_below(0))
+        one.indexes.time.truncate(one.indexes.time.kept_below(0))
     groups = grouped(sealed, with_config(segment_index_bytes=1200), far + 2)
     bases = [[one.base_offset for one in group] for group in groups]
     assert bases == [[0, 1, 2], [far + 1]]  # the third one begins at 2, and ends with `far`

@@ -131,7 +131,7 @@ def test_truncation_keeps_everything_below(
     disk: ForgetfulDisk, path: Path, filled: OffsetIndex, delta: int, kept: int
 ) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length."""
-    filled.truncate_to_offset(BASE + delta)
+    filled.truncate(filled.kept_below(BASE + delta))
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_entry.offset == (ENTRIES[kept - 1].offset if kept else BASE)
     assert disk.size_bytes(path) == 240
@@ -227,7 +227,7 @@ def test_closed_index_says_so(filled: OffsetIndex) -> None:
         lambda: filled.entry(0),
         lambda: list(filled.entries()),
         lambda: filled.append(BASE + 99, 1),
-        lambda: filled.truncate_to_offset(BASE),
+        lambda: filled.truncate(filled.kept_below(BASE)),
         lambda: filled.resize(8 * 100),
         filled.reset,
     ]

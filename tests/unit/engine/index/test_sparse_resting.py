@@ -133,7 +133,7 @@ def test_what_is_not_on_the_disk_does_not_rest(disk: ForgetfulDisk, path: Path) 
     changes: list[Callable[[], object]] = [
         lambda: index.append(*ENTRIES[0]),
         lambda: index.append(*ENTRIES[1]),
-        lambda: index.truncate_to_offset(ENTRIES[1].offset),
+        lambda: index.truncate(index.kept_below(ENTRIES[1].offset)),
         index.trim,
         index.restore_max_size,
     ]

@@ -164,7 +164,7 @@ def test_truncation_keeps_everything_below(
     disk: ForgetfulDisk, path: Path, filled: TimeIndex, delta: int, kept: int
 ) -> None:
     """An entry on the offset goes, one below stays, the file keeps its length."""
-    filled.truncate_to_offset(BASE + delta)
+    filled.truncate(filled.kept_below(BASE + delta))
     assert list(filled.entries()) == ENTRIES[:kept]
     assert filled.last_entry == (ENTRIES[kept - 1] if kept else (-1, BASE))
     assert disk.size_bytes(path) == 72
@@ -191,7 +191,7 @@ def test_closed_index_says_so(filled: TimeIndex) -> None:
         lambda: filled.entry(0),
         lambda: list(filled.entries()),
         lambda: filled.maybe_append(900, BASE + 900, skip_full=True),
-        lambda: filled.truncate_to_offset(BASE),
+        lambda: filled.truncate(filled.kept_below(BASE)),
     ]
     for use in uses:
         with pytest.raises(ValueError, match="is closed"):
