@@ -394,3 +394,17 @@ def test_a_read_over_many_indexes_that_cannot_be_read_is_whole() -> None:
     for base_offset in (0, 2, 4):
         world.disk.spoil(log_path(base_offset, suffix=".index"))
     assert offsets_read(log, 1) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_start_after_a_crash_replaces_an_index_that_cannot_be_read(suffix: str) -> None:
+    """Recovery writes all entries anew, so it needs none of the old ones."""
+    world = World()
+    log = world.open_log(CONFIG)
+    values = fill(log, batches=20)
+    log.durability.flush()
+    world.restart(power_cut=False)
+    world.disk.spoil(log_path(suffix=suffix))
+    again = world.open_log(CONFIG)
+    assert read_values(again) == values
+    again.maintenance.check_invariants()
