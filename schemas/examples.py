@@ -65,6 +65,7 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
     },
     "IngestReceipt": {"topic": "flights", "partition": 1, "offset": 41, "count": 1},
     "IngestEndpoint": {"topic": "flights"},
+    "HecResult": {"text": "Success", "code": 0},
     "OtlpResponse": {},
     "OtlpStatus": {"code": 5, "message": "there is no topic 'flights'"},
     "AppendReceipt": {

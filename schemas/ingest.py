@@ -229,7 +229,9 @@ class PutIngestProfile(Model):
 
     split: Split = "none"
     """`none`: a body is one record; `array`: one record per element of a JSON array; `lines`: one
-    per line; `values`: one per JSON value, however they are separated. Default `none`."""
+    per line; `values`: one per JSON value, however they are separated. With the handshake
+    `firehose`, `array`: what each element of the body's `records` has as `data`, decoded; `lines`
+    and `values` divide that data. Default `none`."""
     key: PutIngestSource | None = None
     """Where the key of a record is found. Default: records have no key."""
     headers: Annotated[list[HeaderName], Field(max_length=32)] = Field(default_factory=list)

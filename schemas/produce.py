@@ -185,6 +185,18 @@ class IngestEndpoint(ResponseModel):
     topic: TopicShown
 
 
+HecForm = Literal["event", "raw"]
+
+
+class HecResult(ResponseModel):
+    """How Splunk's HTTP Event Collector tells success, and what went wrong."""
+
+    text: str
+    """For people."""
+    code: Int32
+    """Splunk's number: 0 for success."""
+
+
 class OtlpResponse(ResponseModel):
     """OTLP's response message of each signal: nothing, or what was refused of the request."""
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from app.http.answers import CODER, App, Message, Receive, Scope, Send
 from app.http.ingest_urls import hide_token
 from app.http.request_checks import trace_of
+from app.operations.ingest.hec import is_hec, normal_path
 from app.operations.read.content_coding import coded
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
@@ -118,6 +119,8 @@ def _path_of(scope: Scope) -> str:
     raw: bytes = scope.get("raw_path") or b""
     # An exporter whose endpoint ends in a slash appends `/v1/traces` all the same.
     path = path.replace("/ingest/otlp//v1/", "/ingest/otlp/v1/")
+    if is_hec(path):
+        path = normal_path(path)
     if b"%2f" not in raw.lower():
         return path
     pieces = raw.partition(b"?")[0].replace(b"%2f", b"%2F").split(b"%2F")

@@ -49,11 +49,14 @@ def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
         raise malformed("Authorization is not a scheme and one token")
     if scheme.lower() == b"bearer":
         return Presented(token, is_bearer=True)
-    return Presented(_password(token), is_bearer=False)
+    return Presented(password_of(token), is_bearer=False)
 
 
-def _password(token: bytes) -> bytes:
-    """Return Basic's password (RFC 7617); the user name is ignored: the key contains its id."""
+def password_of(token: bytes) -> bytes:
+    """Return Basic's password (RFC 7617); the user name is ignored: the key contains its id.
+
+    Raises MalformedRequest.
+    """
     try:
         decoded = binascii.a2b_base64(token, strict_mode=True)
     except binascii.Error:

@@ -203,6 +203,73 @@ async def test_firehose_gets_its_request_id_back(api: Api, way: httpx.AsyncClien
     assert end_of(api) == 1
 
 
+@pytest.mark.parametrize(
+    ("split", "values"),
+    [
+        ("none", None),
+        ("array", [b'{"a":1}{"a":2}', b"\x00\xff", b"", b'{"a": 3}\n{"a":4}']),
+        ("lines", [b'{"a":1}{"a":2}', b"\x00\xff", b'{"a": 3}', b'{"a":4}']),
+    ],
+)
+async def test_what_was_given_to_firehose_can_be_records(
+    api: Api, way: httpx.AsyncClient, split: str, values: list[bytes] | None
+) -> None:
+    """As it was given, or divided; the type of the body says nothing about it (J10)."""
+    await set_up(api, handshake="firehose", split=split)
+    given = [b'{"a":1}{"a":2}', b"\x00\xff", b"", b'{"a": 3}\n{"a":4}']
+    records = [{"data": base64.b64encode(one).decode(), "more": "{"} for one in given]
+    body = json.dumps({"requestId": "ed4a", "timestamp": 1, "records": records})
+    head = {"content-type": "application/json", "x-amz-firehose-request-id": "ed4a"}
+    told = await way.post(INGEST, content=body, headers=head)
+    assert told.json()["requestId"] == "ed4a", told.text
+    page = await api.client.get("/v1/topics/events/partitions/0/records?encoding=base64")
+    found = page.json()["records"]
+    assert [base64.b64decode(one["value"]) for one in found] == (values or [body.encode()])
+    assert [one["headers"] for one in found] == [[]] * len(found) or split == "none"
+
+
+async def test_values_that_were_given_to_firehose_are_told_apart(
+    api: Api, way: httpx.AsyncClient
+) -> None:
+    """Several in one record, as producers pack them; what is none costs the request."""
+    await set_up(api, handshake="firehose", split="values", key={"pointer": "/a"})
+
+    async def send(*given: bytes) -> httpx.Response:
+        records = [{"data": base64.b64encode(one).decode()} for one in given]
+        return await way.post(INGEST, json={"requestId": "ed4a", "records": records})
+
+    assert (await send(b'{"a":1}{"a":2}', b"", b'\n{"a": 3}\n')).status_code == 200
+    page = await api.client.get("/v1/topics/events/partitions/0/records")
+    assert [one["key"] for one in page.json()["records"]] == ["1", "2", "3"]
+    assert (await send(b'{"a":1}', b'{"a":')).status_code == 400
+    assert end_of(api) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("", 400),
+        ("[]", 422),
+        ("{}", 422),
+        ('{"records":[]}', 422),
+        ('{"records":{}}', 422),
+        ('{"records":[{"data":"aGk="},{"data":7}]}', 400),
+        ('{"records":[{"data":"a"}]}', 400),
+        ('{"records":[{"data":"aGk="},{}]}', 400),
+        ('{"records":[', 400),
+        ('{"records":[' + '{"data":""},' * 200_000 + '{"data":""}]}', 413),
+    ],
+)
+async def test_what_firehose_does_not_send_is_refused(
+    api: Api, way: httpx.AsyncClient, body: str, status: int
+) -> None:
+    """With the reason, and nothing is stored."""
+    await set_up(api, handshake="firehose", split="array")
+    told = await way.post(INGEST, content=body, headers={"content-type": "application/json"})
+    assert told.status_code == status, told.text
+    assert end_of(api) == 0
+
+
 def head_of(head: Head) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in head.items()}
 

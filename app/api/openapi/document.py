@@ -18,10 +18,8 @@ from schemas.examples import EXAMPLES
 Json: TypeAlias = dict[str, Any]
 
 PROBLEM_TYPE: Final = "application/problem+json"
-PROXY_TYPE: Final = "application/vnd.kafka.v2+json"
-OTLP_TYPE: Final = "application/x-protobuf"
-_ERRORS_OF_OTHERS: Final = {PROXY_TYPE: "KafkaRest", OTLP_TYPE: "Otlp"}
-"""Media types of other errors than problem documents, and the prefix of their components."""
+_ERRORS_OF_OTHERS: Final = {"KafkaRestError": "KafkaRest", "OtlpStatus": "Otlp", "HecResult": "Hec"}
+"""Models of other errors than problem documents, and the prefix of their components."""
 
 _DESCRIPTIONS: Final = {
     501: "With the backend `kafka`, where a Kafka cluster stores the logs: this needs a service that "
@@ -129,17 +127,23 @@ def _share_problems(made: Json) -> None:
             responses: Json = operation["responses"]
             for status, response in list(responses.items()):
                 content = response.get("content", {})
-                if PROBLEM_TYPE in content:
+                if "HTTPValidationError" in str(content):
+                    del responses[status]
+                elif PROBLEM_TYPE in content:
                     name = _named(status)
                     shared[name] = _problem_response(int(status))
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
-                elif content.keys() & _ERRORS_OF_OTHERS.keys() and int(status) >= 400:
-                    name = f"{_ERRORS_OF_OTHERS[next(iter(content))]}{_named(status)}"
+                elif int(status) >= 400 and (prefix := _prefix_of(content)):
+                    name = f"{prefix}{_named(status)}"
                     shared[name] = {**response, "headers": error_headers(status)}
                     responses[status] = {"$ref": f"#/components/responses/{name}"}
-                elif "HTTPValidationError" in str(content):
-                    del responses[status]
     made["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _prefix_of(content: Json) -> str | None:
+    """Return the prefix of an error's component, if it is not a problem document."""
+    models = {_model_of(one.get("schema", {})) for one in content.values()}
+    return next((_ERRORS_OF_OTHERS[one] for one in models if one in _ERRORS_OF_OTHERS), None)
 
 
 def _named(status: str) -> str:

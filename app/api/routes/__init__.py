@@ -10,6 +10,7 @@ from app.api.routes.fetch import router as fetch
 from app.api.routes.groups import router as groups
 from app.api.routes.health import router as health
 from app.api.routes.ingest import router as ingest
+from app.api.routes.ingest_hec import router as ingest_hec
 from app.api.routes.ingest_profiles import router as ingest_profiles
 from app.api.routes.ingest_senders import router as ingest_senders
 from app.api.routes.maintenance import router as maintenance
@@ -28,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     batches,
     ingest,
     ingest_senders,
+    ingest_hec,
     ingest_profiles,
     fetch,
     tail,

@@ -17,6 +17,7 @@ from app.codecs.conditions import ensure_defined
 from app.http.ingest_urls import SENDER_KEY
 from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange, holder_of
+from app.operations.ingest.hec import token_of
 from app.operations.ingest.senders import Senders
 from app.operations.local import local_partition
 from app.operations.service import Service
@@ -68,19 +69,29 @@ def _sender(request: Request, operation: str | None) -> Principal | None:
     if operation not in _OF_SENDERS:
         return None
     scope = request.scope
+    head = dict(scope["headers"])
     senders: Senders = request.app.state.service.senders
+    token = scope.get(SENDER_KEY, "") if "token" in request.path_params else None
+    if operation in _OF_HEC:  # its URL names no topic
+        token = token_of(head)
+        request.path_params["topic"] = senders.topic_of_token(token)
     return senders.enter(
         request.path_params["topic"],
-        dict(scope["headers"]),
+        head,
         peer=peer_of(scope),
-        token=scope.get(SENDER_KEY, "") if "token" in request.path_params else None,
+        token=token,
         is_probe=scope["method"] in _SAFE_METHODS,
     )
 
 
-_OF_SENDERS: Final = frozenset(
-    {"checkIngest", "checkIngestWithToken", "ingest", "ingestOtlp", "ingestWithToken"}
-)
+_OF_HEC: Final = frozenset({"allowHec", "checkHec", "ingestHec"})
+_OF_SENDERS: Final = _OF_HEC | {
+    "checkIngest",
+    "checkIngestWithToken",
+    "ingest",
+    "ingestOtlp",
+    "ingestWithToken",
+}
 
 _OF_PERMISSIONS: Final = frozenset({"allowIngest", "allowIngestWithToken"})
 

@@ -20,7 +20,7 @@ from app.codecs.json_parts import (
 from app.codecs.json_pointer import Pointer, pointer_of
 from app.http.answers import JSON, NDJSON, Body
 from app.http.problems import MAX_ERRORS_LISTED, MalformedRequest
-from app.operations.ingest import cloudevents
+from app.operations.ingest import cloudevents, firehose
 from app.operations.ingest.batches import RECORD_BYTES, header_bytes
 from app.operations.ingest.profile import IngestProfile
 from app.operations.request_content import sent_type
@@ -97,7 +97,11 @@ def plan_of(head: Mapping[bytes, bytes], split: Split | None, profile: IngestPro
         if key is None:
             key = attributes.get(cloudevents.KEY)
         return Plan(_event_data, headers + cloudevents.headers_of(attributes), key, pointer)
-    return Plan(_cut_of(media_type, split or profile.split), headers, key, pointer)
+    split = split or profile.split
+    if profile.handshake == "firehose" and split != "none":
+        # The type is that of the body; nothing says what was given to Firehose.
+        return Plan(_OF_FIREHOSE[split], headers[bool(media_type) :], key, pointer)
+    return Plan(_cut_of(media_type, split), headers, key, pointer)
 
 
 def records_of(
@@ -143,9 +147,9 @@ def _cut_of(media_type: bytes, split: Split) -> Cut:
     if split == "array":
         return _elements
     if split == "values":
-        return _json_values
+        return json_value_cut
     if split == "lines":
-        return _json_lines if media_type == JSON else _text_lines
+        return _json_lines if media_type == JSON else text_line_cut
     return _one_json if media_type == JSON else _whole
 
 
@@ -191,11 +195,13 @@ def _json_lines(body: Body, max_records: int) -> Sequence[Buffer]:
     return json_lines(without_bom(_some(body)), max_records=max_records)
 
 
-def _json_values(body: Body, max_records: int) -> Sequence[Buffer]:
+def json_value_cut(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Take JSON values one after the other, however they are separated."""
     return json_values(without_bom(_some(body)), max_records=max_records)
 
 
-def _text_lines(body: Body, max_records: int) -> Sequence[Buffer]:
+def text_line_cut(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Take the lines of a text."""
     return text_lines(_some(body), max_records=max_records)
 
 
@@ -205,4 +211,11 @@ def _some(body: Body) -> Body:
     return body
 
 
-_SPLITTING: Final = frozenset({_elements, _json_lines, _json_values, _text_lines})
+_OF_FIREHOSE: Final[Mapping[Split, Cut]] = {
+    "array": firehose.data_cut,
+    "lines": firehose.line_cut,
+    "values": firehose.value_cut,
+}
+_SPLITTING: Final = frozenset(
+    {_elements, _json_lines, json_value_cut, text_line_cut, *_OF_FIREHOSE.values()}
+)

@@ -8,7 +8,7 @@ or not, and the answer is an error unless all are: a sender takes any success fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -88,6 +88,24 @@ async def use_key(
     """Have the append known by its Idempotency-Key if the body turns out to have no id."""
     asked = (append.partition.topic, question, exchange.head.get(b"content-type"))
     append.keyed = await keyed_delivery(exchange, append.partition, key, body, asked)
+
+
+async def append_body(
+    exchange: Exchange, topic: str, shape: Callable[[Plan], Plan], question: object
+) -> Answer:
+    """Append a body in the form of one kind of sender, and return the receipt.
+
+    `question` is what the URL asks, besides the topic. Raises as `ingest`.
+    """
+    service = exchange.service
+    append = IngestMaker(exchange.head, IngestCall())(service, service.any_partition(topic))
+    append.plan = shape(append.plan)
+    append.caller = exchange.caller
+    key = key_of(exchange.head)
+    body = await verified_body(exchange)
+    if key is not None:
+        await use_key(append, exchange, key, body, question)
+    return await append_once(append, exchange, body)
 
 
 async def append_once(append: IngestAppend, exchange: Exchange, body: Body) -> Answer:

@@ -17,7 +17,6 @@ from typing import Final, Protocol, cast
 import msgspec
 from msgspec import Raw, Struct, defstruct
 
-from app.codecs.calls import IngestCall
 from app.codecs.json_parts import ensure_json
 from app.codecs.receipts import to_json
 from app.http.answers import JSON, NO_STORE, Answer, Body
@@ -29,9 +28,9 @@ from app.http.problems import (
     problem_answer,
     problem_members,
 )
-from app.operations.deliveries.idempotency_key import key_of
 from app.operations.exchange import Exchange
-from app.operations.ingest.ingest import IngestMaker, append_once, use_key, verified_body
+from app.operations.ingest.bodies import Plan
+from app.operations.ingest.ingest import append_body
 from app.operations.request_content import sent_type
 from schemas.produce import OtlpSignal
 
@@ -107,19 +106,14 @@ async def ingest_otlp(exchange: Exchange, topic: str, signal: OtlpSignal) -> Ans
             f"an OTLP exporter sends {' or '.join(names)}, not {media_type.decode('latin-1')!r}",
             accepted=names,
         )
-    service = exchange.service
     cut = _request_in_protobuf if media_type == PROTOBUF else partial(_request_in_json, signal)
-    append = IngestMaker(exchange.head, IngestCall())(service, service.any_partition(topic))
-    append.plan = append.plan._replace(
-        cut=cut, headers=[*append.plan.headers, ("otlp-signal", signal.encode())], is_event=False
-    )
-    append.caller = exchange.caller
-    key = key_of(exchange.head)
-    body = await verified_body(exchange)
-    if key is not None:
-        await use_key(append, exchange, key, body, signal)
+
+    def shape(plan: Plan) -> Plan:
+        headers = [*plan.headers, ("otlp-signal", signal.encode())]
+        return plan._replace(cut=cut, headers=headers, is_event=False)
+
     with suppress(_NothingExported):
-        await append_once(append, exchange, body)
+        await append_body(exchange, topic, shape, signal)
     return Answer(200, [(b"content-type", media_type), NO_STORE], _EMPTY[media_type])
 
 

@@ -90,8 +90,7 @@ class Senders:
         is not signed. The caller is to be admitted by `Security`. Raises Unauthenticated,
         InvalidSignature, and Recovering while it is not known who may send.
         """
-        if not self._is_loaded:
-            raise Recovering("the ingest profiles are being read")
+        self._ensure_loaded()
         caller = None if token is None else self._tokens.identify(topic, token)
         signature = self._profiles.of(topic).signature
         if signature is not None:
@@ -101,6 +100,22 @@ class Senders:
                     signature.check(head, self._clock.now_ms())
                 return Unverified(topic, self._known(topic))
         return caller
+
+    def topic_of_token(self, token: str) -> str:
+        """Return the topic that an ingest token was made for; Unauthenticated if there is none."""
+        self._ensure_loaded()
+        topic = self._tokens.topic_of(token)
+        if topic is None:
+            raise Unauthenticated(
+                "the token is not an ingest token of this service: it was revoked, or was not "
+                "copied whole",
+                headers={"www-authenticate": CHALLENGE},
+            )
+        return topic
+
+    def _ensure_loaded(self) -> None:
+        if not self._is_loaded:
+            raise Recovering("the ingest profiles are being read")
 
     def can_verify_now(self, topic: str, body_bytes: int) -> bool:
         """Whether `verify` does not block the event loop, and nothing but an append can follow."""

@@ -95,6 +95,12 @@ class IngestTokens:
             )
         return self._principals[token_id]
 
+    def topic_of(self, text: str) -> str | None:
+        """Return the topic that a token was made for; only `identify` looks at its secret."""
+        match = _TOKEN.fullmatch(text)
+        token = None if match is None else self._tokens.get(match[1])
+        return None if token is None else token.topic
+
     def of(self, topic: str) -> dict[str, IngestToken]:
         """Return the tokens of a topic by id, the oldest first."""
         mine = {key: token for key, token in self._tokens.items() if token.topic == topic}

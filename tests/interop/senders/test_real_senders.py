@@ -112,6 +112,22 @@ def test_the_javascript_sdk_of_cloudevents_sends(served: Served, tmp_path: Path)
     assert headers["ce_source"] == "/shop/eu"
 
 
+@pytest.mark.needs("node", "npm")
+def test_the_javascript_library_of_splunk_sends(served: Served, tmp_path: Path) -> None:
+    """The program of the page runs as it is."""
+    set_up("splunk.md", served.url, tmp_path)
+    token = httpx.post(f"{served.url}/v1/topics/containers/ingest-tokens").json()["token"]
+    run(tmp_path, "npm", "install", "--no-audit", "--no-fund", "splunk-logging@0.11.1")
+    (tmp_path / "send.mjs").write_text(settings_of("splunk.md", "js", served.url))
+    run(tmp_path, "env", f"TOKEN={token}", "node", "send.mjs")
+    records = arrived(served.url, "containers", 2)
+    assert [one["value"]["event"]["message"] for one in records] == [
+        "flight 1141 landed",
+        {"flight": 1714},
+    ]
+    assert records[0]["value"]["host"] == "ewr-1"
+
+
 @pytest.mark.needs("prometheus-alertmanager")
 def test_alertmanager_notifies(served: Served, tmp_path: Path) -> None:
     """A notification is a record whose key is the name of the alert."""
