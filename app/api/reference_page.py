@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any, Final, TypeAlias
 
+from app.api.openapi.document import OTHER_TYPES
+
 Json: TypeAlias = dict[str, Any]
 
 STYLE: Final = """
@@ -122,7 +124,7 @@ def _operation(document: Json, method: str, path: str, operation: Json) -> Itera
 
 
 def _answer(status: str, response: Json) -> str:
-    content = response.get("content", {})
+    content = response.get("content", {}) | response.get(OTHER_TYPES, {})
     types = "<br>".join(
         f"<code>{escape(media_type)}</code> {_type(one['schema']) if 'schema' in one else ''}"
         for media_type, one in content.items()

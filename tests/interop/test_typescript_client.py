@@ -30,6 +30,30 @@ def test_spectral_finds_nothing_to_complain_about(installed: Path) -> None:
     assert "No results" in told
 
 
+def test_types_of_the_document_need_no_narrowing(tmp_path: Path) -> None:
+    """A page is a page for a generator that makes a union of all media types."""
+    directory = tmp_path / "program"
+    directory.mkdir()
+    (directory / "package.json").write_text('{"private": true, "type": "module"}')
+    shutil.copy(PROGRAM / "paths.ts", directory)
+    packages = ("openapi-typescript@7.9.1", "openapi-fetch@0.14.0", "typescript@5.9.3")
+    run(directory, "npm", "install", "--no-audit", "--no-fund", *packages)
+    run(
+        directory,
+        "npx",
+        "openapi-typescript",
+        DOCUMENT,
+        "-o",
+        "document.ts",
+        "--default-non-nullable=false",
+    )
+    options = ("--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck")
+    run(directory, "npx", "tsc", *options, "paths.ts")
+    with serving(tmp_path / "data") as served:
+        printed = run(directory, "node", "paths.js", served.url)
+    assert printed.splitlines() == ["read 0 1", "topic 2", "fetched read"]
+
+
 def test_a_generated_typescript_client_appends_reads_and_follows(tmp_path: Path) -> None:
     """Generated, compiled under `strict`, and run by Node against the service."""
     directory = fresh("hey-api")

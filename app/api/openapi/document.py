@@ -26,6 +26,11 @@ _DESCRIPTIONS: Final = {
     "stores them itself (backend `local`)"
 }
 
+OTHER_TYPES: Final = "x-other-media-types"
+"""The member of a response with the forms that only a request that asks for them gets."""
+
+_ASKED_FOR: Final = frozenset({"fetchMany", "readRecords", "readTopic"})
+
 TAGS: Final = (
     {"name": "topics", "description": "Create, describe, configure and delete topics"},
     {"name": "produce", "description": "Append records and batches"},
@@ -73,8 +78,25 @@ def document(app: FastAPI) -> Json:
         _add_security(made)
         add_headers(made)
         add_links(made)
+        _one_type_for_each_answer(made)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _one_type_for_each_answer(made: Json) -> None:
+    """Move the forms of a page that only come if they are asked for to an extension.
+
+    A generated client that does not ask, with `Accept`, `format` or `offsets`, would have to narrow
+    a union of a page, text and bytes at each call.
+    """
+    for path in made["paths"].values():
+        for operation in path.values():
+            for response in operation["responses"].values():
+                content: Json = response.get("content", {})
+                if operation["operationId"] in _ASKED_FOR and len(content) > 1:
+                    (first, page), *others = content.items()
+                    response["content"] = {first: page}
+                    response[OTHER_TYPES] = dict(others)
 
 
 def _plain_parameters(made: Json) -> None:

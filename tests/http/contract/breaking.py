@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from app.api.openapi.document import OTHER_TYPES
+
 Json: TypeAlias = dict[str, Any]
 
 NULL = {"type": "null"}
@@ -68,8 +70,8 @@ class _Comparison:
                 yield f"{place} now demands the {key[1]} parameter {key[0]}"
 
     def _contents(self, place: str, old: Json, new: Json, *, is_in: bool) -> Iterator[str]:
-        contents = new.get("content", {})
-        for media_type, content in old.get("content", {}).items():
+        contents = _all_contents(new)
+        for media_type, content in _all_contents(old).items():
             if media_type not in contents:
                 yield f"{place} no longer {media_type}"
                 continue
@@ -154,3 +156,9 @@ def _types(document: Json, schema: Json) -> set[str]:
 
 def _told(types: set[str]) -> str:
     return " or ".join(sorted(types))
+
+
+def _all_contents(described: Json) -> Json:
+    """Return the content of a body or an answer, with the forms that have to be asked for."""
+    contents: Json = {**described.get("content", {}), **described.get(OTHER_TYPES, {})}
+    return contents
