@@ -42,6 +42,12 @@ _FIRST_SLICE_BYTES: Final = 512
 _SLICE_BYTES: Final = 64 * 1024
 _LIMIT: Final = "max_request_bytes"
 
+MAX_SMALL_MEMBERS: Final = 1_000
+"""Of gzip members or zstd frames with fewer than `SMALL_BYTES` of content, on average: each costs
+some 20 µs to begin, and takes only eight bytes of a body."""
+
+SMALL_BYTES: Final = 64
+
 
 class Decoder(Protocol):
     """Decodes a body's Content-Encoding."""
@@ -212,6 +218,8 @@ class MembersDecoder:
         self._window_bytes = 0
         self._content_bytes = 0
         """Decoded bytes of the current member."""
+        self._owed_members = 0.0
+        """Members so far, less what their content pays for."""
         self._slice_bytes = _FIRST_SLICE_BYTES
         self._data = memoryview(b"")
         self._position = 0
@@ -253,8 +261,17 @@ class MembersDecoder:
         if member.eof:
             self._position -= len(member.unused_data)
             self._member = None
+            self._count(self._content_bytes)
             self._content_bytes = 0
         return piece
+
+    def _count(self, content_bytes: int) -> None:
+        self._owed_members = max(0.0, self._owed_members + 1 - content_bytes / SMALL_BYTES)
+        if self._owed_members > MAX_SMALL_MEMBERS:
+            raise MalformedRequest(
+                f"the body has more than {MAX_SMALL_MEMBERS} {self._coding.name} members with "
+                f"fewer than {SMALL_BYTES} bytes each: compress more of it at once"
+            )
 
     def close(self) -> None:
         if self._member is not None:

@@ -19,7 +19,8 @@ from app.settings import Settings
 from engine.topic_keys import TOPIC_KEYS, effective
 from schemas.base import field_docstrings
 
-_CREDENTIALS: Final = re.compile(r"(?<=//)[^/@\s\"]+@")
+_OF_URLS: Final = re.compile(r"(?<=://)[^/@\s\"]+@|(?<=\S)\?[^\s\"]*")
+"""The parts of a URL that may have credentials."""
 """User name and password of a URL."""
 
 
@@ -35,7 +36,7 @@ def get_caller(exchange: Exchange) -> Answer:
 
 
 def get_settings(service: Service) -> Answer:
-    """Return every setting with its source; credentials inside URLs are left out."""
+    """Return every setting with its source; user names and queries of URLs are left out."""
     settings = service.settings
     environment = EnvSettingsSource(Settings)()
     values = settings.model_dump(mode="json")
@@ -44,7 +45,7 @@ def get_settings(service: Service) -> Answer:
         described |= field_docstrings(part.__module__)[part.__name__]
     shown = {
         name: {
-            "value": _CREDENTIALS.sub("", _text(values[name])),
+            "value": _OF_URLS.sub("", _text(values[name])),
             "source": _source(settings, name, environment),
             "description": described.get(name, ""),
         }

@@ -301,6 +301,9 @@ def _ensure_allowed(principal: Principal, rule: Rule, topic: str | None) -> None
     elif rule.reach is Reach.SOMEWHERE:
         if not any(map(grants.allow_somewhere, rule.actions)):
             raise forbidden(f"{rule.actions[0].value}:*")
+    elif rule.reach is Reach.EVERYWHERE:
+        if not any(map(grants.allow_everywhere, rule.actions)):
+            raise forbidden(f"{rule.actions[0].value}:*")
     elif rule.reach is Reach.METRICS and not grants.metrics:
         raise forbidden("metrics")
 

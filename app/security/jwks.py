@@ -156,7 +156,8 @@ def _fetched(url: str, limit_ms: int, *, uses_proxies: bool) -> bytes:
         httpx.Client(timeout=limit_ms / 1000, trust_env=uses_proxies) as client,
         client.stream("GET", url) as response,
     ):
-        response.raise_for_status()
+        if not response.is_success:  # httpx would name the URL, whose query may be a secret
+            raise OSError(f"the issuer answered with the status {response.status_code}")
         for piece in response.iter_bytes():
             content += piece
             if len(content) > MAX_BYTES:

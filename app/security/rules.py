@@ -24,6 +24,8 @@ class Reach(enum.Enum):
     """The scope `metrics`."""
     SOMEWHERE = "somewhere"
     """The action on any topic."""
+    EVERYWHERE = "everywhere"
+    """The action on every topic: what is told is of the whole service."""
     TOPIC = "topic"
     """One of the actions on the topic of the path."""
 
@@ -57,6 +59,7 @@ SEE: Final = Rule(Reach.TOPIC, ANY_ACTION)
 READ: Final = Rule(Reach.TOPIC, (Action.READ,))
 APPEND: Final = Rule(Reach.TOPIC, (Action.APPEND,))
 ADMIN: Final = Rule(Reach.TOPIC, (Action.ADMIN,))
+OF_SERVICE: Final = Rule(Reach.EVERYWHERE, (Action.ADMIN,))
 
 RULES: Final[Mapping[str, Rule]] = {
     "listTopics": CALLER,
@@ -104,11 +107,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "truncateLog": ADMIN,
     "compactLog": ADMIN,
     "getCompaction": SEE,
-    "listDirectories": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
-    "listMoves": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
-    "getScrubReport": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "listDirectories": OF_SERVICE,
+    "listMoves": OF_SERVICE,
+    "getScrubReport": OF_SERVICE,
     "movePartition": ADMIN,
-    "getMove": SEE,
+    "getMove": ADMIN,
     "allocateProducer": Rule(Reach.SOMEWHERE, (Action.APPEND,)),
     "listProducers": READ,
     "getAppendOutcome": SEE,
@@ -121,8 +124,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "getGroupLag": READS,
     "getService": OPEN,
     "getCaller": CALLER,
-    "getSettings": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
-    "listKeys": Rule(Reach.SOMEWHERE, (Action.ADMIN,)),
+    "getSettings": OF_SERVICE,
+    "listKeys": OF_SERVICE,
     "listTopicConfigs": CALLER,
     "getLiveness": OPEN,
     "getReadiness": OPEN,

@@ -37,18 +37,22 @@ def is_scope(text: str) -> bool:
 class Grants:
     """What a set of scopes allows; unknown scopes allow nothing."""
 
-    __slots__ = ("_topics", "metrics", "scopes")
+    __slots__ = ("_everywhere", "_topics", "metrics", "scopes")
 
     def __init__(self, scopes: Iterable[str]) -> None:
         self.scopes = tuple(filter(is_scope, scopes))
         """Those that allow something."""
         self.metrics = False
+        self._everywhere: set[Action] = set()
         patterns: dict[Action, list[str]] = defaultdict(list)
         for scope in self.scopes:
             if scope == METRICS_SCOPE:
                 self.metrics = True
             elif match := _TOPIC_SCOPE.fullmatch(scope):
-                patterns[Action(match[1])].append(translate(match[2]))  # only `*` is special
+                action, pattern = Action(match[1]), match[2]
+                patterns[action].append(translate(pattern))  # only `*` is special
+                if not pattern.strip("*"):
+                    self._everywhere.add(action)
         self._topics = {action: re.compile("|".join(some)) for action, some in patterns.items()}
 
     def allow(self, action: Action, topic: str) -> bool:
@@ -59,6 +63,10 @@ class Grants:
     def allow_any(self, actions: Iterable[Action], topic: str) -> bool:
         """Whether one of the actions is allowed on the topic."""
         return any(self.allow(action, topic) for action in actions)
+
+    def allow_everywhere(self, action: Action) -> bool:
+        """Whether one scope allows the action on every topic."""
+        return action in self._everywhere
 
     def allow_somewhere(self, action: Action) -> bool:
         """Whether there may be a topic on which the action is allowed."""

@@ -170,6 +170,34 @@ async def test_a_refusal_does_not_reveal_whether_the_topic_exists(guarded: Api) 
             assert problem["scope"].startswith("read:")
 
 
+async def test_what_is_of_the_whole_service_needs_all_of_it(guarded: Api) -> None:
+    """No answer without a topic in its URL has another topic's name, or a path of the disk."""
+    folder = str(guarded.service.settings.data_directory)
+    document = json.loads(document_text())["paths"]
+    paths = [path for path, one in document.items() if "{" not in path and "get" in one]
+    assert {"/v1/moves", "/v1/keys", "/v1/settings", "/v1/directories", "/v1/scrub"} < {*paths}
+    for topic in ("acquisition-of-acme", "mine"):
+        await guarded.create(topic)
+    move = "/v1/topics/{}/partitions/0/move"
+    secret = move.format("acquisition-of-acme")
+    moved = await guarded.client.post(secret, json={"directory": folder})
+    assert moved.status_code == 200
+    for path in paths:
+        if not path.startswith("/services/"):  # there a key is no credential
+            assert (await guarded.client.get(path)).status_code == 200, path
+    await as_key(guarded, "reader", "read:acquisition-of-acme")
+    async with await as_key(guarded, "team", "admin:mine", "admin:m*", "read:m*") as client:
+        for path in paths:
+            answer = await client.get(path)
+            told = (path, answer.status_code, answer.text)
+            assert answer.status_code in {200, 401, 403}, told
+            assert "acquisition" not in answer.text, told
+            assert folder not in answer.text, told
+        assert folder in (await client.get(move.format("mine"))).text
+    async with await as_key(guarded, "some", "read:mine") as client:
+        check(await client.get(move.format("mine")), 403, "forbidden")
+
+
 async def test_lists_show_what_may_be_seen(guarded: Api) -> None:
     """Topics, and groups with their offsets and lag, are those of the caller's scopes."""
     await guarded.create("other")

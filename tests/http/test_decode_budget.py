@@ -152,7 +152,7 @@ async def test_batches_are_not_decoded_for_a_client_that_has_gone(
 async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding a million empty members ends with the present piece."""
+    """Decoding many members ends with the present piece."""
     turnstile = Turnstile()
     real = body_stream.MembersDecoder.read
 
@@ -164,7 +164,7 @@ async def test_a_body_is_not_decoded_for_a_client_that_has_gone(
     async with running(tmp_path) as api:
         await api.create()
         connection = Listener(api.service).connect()
-        body = gzip.compress(b"") * 100_000
+        body = gzip.compress(bytes(64)) * 100_000
         headers = {"content-encoding": "gzip", "content-type": "application/json"}
         connection.send(request("POST", RECORDS, body, headers))
         await hang_up_meanwhile(api.service, connection, turnstile)

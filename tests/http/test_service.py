@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from app.operations.configuration import get_settings
+from app.operations.service import Service
 from app.security.keys import api_keys_path
 from app.settings import Settings
 from schemas.service import ApiKeyList, Caller, ServiceInfo, SettingList, TopicConfigList
@@ -116,6 +118,23 @@ async def test_settings_are_told_with_their_source(
         origins = settings["cors_origins"]
         assert (origins.value, origins.source) == ('["https://example.org"]', "environment")
         assert all(one.description for one in settings.values())
+
+
+async def test_no_part_of_a_url_that_may_be_a_secret_is_told(tmp_path: Path) -> None:
+    """Neither its user nor its query, wherever a setting has a URL (H8)."""
+    service = Service(
+        Settings(
+            data_directory=tmp_path,
+            cors_origins=("https://secret@a.example", "https://b.example"),
+            jwks="https://issuer.example/keys?token=secret&x#secret",
+            jwt_issuer="https://i.example/?secret",
+            jwt_audience="a",
+        )
+    )
+    told = SettingList.model_validate_json(bytes(get_settings(service).body)).settings
+    assert "secret" not in str(told)
+    assert told["jwks"].value == "https://issuer.example/keys"
+    assert told["cors_origins"].value == '["https://a.example", "https://b.example"]'
 
 
 async def test_topic_configurations_are_told_with_default_and_meaning(tmp_path: Path) -> None:

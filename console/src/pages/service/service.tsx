@@ -27,7 +27,7 @@ const TABS: Tab[] = [
 
 export function Service(): JSX.Element {
   const about = useLoad("service", async (signal) => ({ info: await get("/v1", { signal }), caller: await get("/v1/caller", { signal }) }));
-  const tabs = TABS.filter((tab) => (!tab.isForAdmins || may("admin")) && !(tab.view === Directories && isKafka.value));
+  const tabs = TABS.filter((tab) => (!tab.isForAdmins || may("admin", "*")) && !(tab.view === Directories && isKafka.value));
   const tab = tabs.find((one) => one.part === route.value.parts[1]) ?? tabs[0];
   const View = tab?.view;
   return (

@@ -50,6 +50,13 @@ def test_several_scopes_add_up() -> None:
     assert not Grants(["read:a"]).metrics
 
 
+def test_only_one_scope_for_all_topics_is_everywhere() -> None:
+    """Several that happen to fit all topics of today are not."""
+    assert Grants(["admin:*"]).allow_everywhere(Action.ADMIN)
+    assert Grants(["admin:**"]).allow_everywhere(Action.ADMIN)
+    assert not Grants(["admin:a*", "admin:*a", "read:*"]).allow_everywhere(Action.ADMIN)
+
+
 def test_a_scope_is_known_from_other_texts() -> None:
     """The command line refuses what would never allow anything."""
     assert all(map(is_scope, ("read:*", "append:a.b-c_d", "admin:x*", "metrics")))
