@@ -19,6 +19,7 @@ from app.security.presented import (
     CREDENTIAL_HEADERS,
     Headers,
     Presented,
+    is_usual,
     malformed,
     presented_in,
     refused,
@@ -140,9 +141,10 @@ class Security:
         if principal is None or not principal.is_valid(self._clock.now_ms()):
             principal = self.identify(operation, headers, peer)
             self.admit(principal, operation, topic)
-            if len(self._let_in) >= MAX_LET_IN:
-                self._let_in.clear()
-            self._let_in[shown] = principal
+            if all(map(is_usual, credentials)):
+                if len(self._let_in) >= MAX_LET_IN:
+                    self._let_in.clear()
+                self._let_in[shown] = principal
         elif principal.meter is not None:
             principal.meter.admit(_rule_of(operation))
         return principal

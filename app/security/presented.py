@@ -52,6 +52,17 @@ def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
     return Presented(password_of(token), is_bearer=False)
 
 
+def is_usual(header: tuple[bytes, bytes]) -> bool:
+    """Whether credentials are in the one form that their key has in this header.
+
+    Others have any number: the user name of Basic, the case of Bearer, white space.
+    """
+    name, value = header
+    if name == b"x-api-key":
+        return value == value.strip()
+    return value == b"Bearer " + value[7:].strip()
+
+
 def password_of(token: bytes) -> bytes:
     """Return Basic's password (RFC 7617); the user name is ignored: the key contains its id.
 

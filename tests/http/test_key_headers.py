@@ -105,6 +105,22 @@ async def test_two_credentials_are_malformed(guarded: tuple[Api, str]) -> None:
             assert refusal(answer) == (400, "invalid_request")
 
 
+async def test_one_key_has_few_decisions_however_it_is_written(guarded: tuple[Api, str]) -> None:
+    """User names and white space take no memory, and push no other caller's decision out."""
+    api, key = guarded
+    known = api.service.security._let_in  # noqa: SLF001  # its memory is the matter
+    for number in range(20):
+        for headers in (
+            basic(key, "u" * number),
+            {"authorization": "Bearer" + " " * (number + 2) + key},
+            {"authorization": f"{'bEarer'[: number % 6]}{'Bearer'[number % 6 :]} {key}"},
+            {"x-api-key": " " * number + key},
+            bearer(key),
+        ):
+            assert (await api.client.get(OFFSETS, headers=headers)).status_code == 200
+    assert len(known) <= 2
+
+
 async def test_what_was_let_in_is_remembered_with_its_header(guarded: tuple[Api, str]) -> None:
     """The bytes of a valid Authorization are not credentials in X-API-Key, and the reverse."""
     api, key = guarded
