@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader, RawIOBase
+from socket import socket
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -28,6 +29,9 @@ LONGEST_RETRY_AFTER_S: Final = 60.0
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20
 """Of an answer, unless the caller asked for more: 65,536 partitions take 13 MB."""
+
+MIN_BYTES_PER_S: Final = 1024
+"""Of an answer that takes longer than the timeout: a slower one is given up and asked for again."""
 
 MAX_PAGES: Final = 100_000
 """Of one list. A page has a hundred items or more."""
@@ -84,11 +88,19 @@ class _Asked(NamedTuple):
 
 
 class _WholeHead(HTTPResponse):
-    """A response whose head must be complete.
+    """A response whose head must be complete, and whose bytes must keep coming.
 
     The standard library takes the end of the connection for the end of the head. If Content-Length
     is among the lines that are missing, a truncated answer would look like one without a body.
     """
+
+    def __init__(
+        self, sock: socket, debuglevel: int = 0, method: str | None = None, url: str | None = None
+    ) -> None:
+        super().__init__(sock, debuglevel, method, url)
+        whole_timeout_s = sock.gettimeout()
+        assert whole_timeout_s is not None, "the options have a timeout"
+        self.fp = BufferedReader(_Paced(self.fp.detach(), whole_timeout_s))
 
     def begin(self) -> None:
         source = self.fp
@@ -101,6 +113,39 @@ class _WholeHead(HTTPResponse):
                 self.fp = source
         if lines.last not in (b"\r\n", b"\n"):
             raise HTTPException("the connection ended inside the head of an answer")
+
+
+class _Paced(RawIOBase):
+    """Reads from a socket whose other end must not send a byte now and then for ever.
+
+    A socket's timeout begins anew with each byte. Only time spent waiting counts.
+    """
+
+    def __init__(self, source: RawIOBase, timeout_s: float) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+        self._bytes = 0
+        self._waited_s = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: bytearray | memoryview) -> int | None:  # type: ignore[override] # as it is called
+        began = time.monotonic()
+        count: int | None = self._source.readinto(into)
+        if self._bytes:  # the first byte has the timeout to itself: it may be waited for
+            self._waited_s += time.monotonic() - began
+        self._bytes += count or 0
+        if self._waited_s > self._timeout_s and self._bytes < MIN_BYTES_PER_S * self._waited_s:
+            raise TimeoutError(
+                f"{self._bytes} bytes of the answer came in {self._waited_s:.0f} s, fewer than "
+                f"{MIN_BYTES_PER_S} a second"
+            )
+        return count
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
 
 class _Lines:

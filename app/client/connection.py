@@ -34,6 +34,9 @@ _MOST_CONNECTIONS: Final = 64
 MAX_ANSWER_BYTES: Final = 256 << 20
 """Of one answer, decompressed: a page of records exceeds its budget by one batch at most."""
 
+MIN_BYTES_PER_S: Final = 1024
+"""Of an answer that takes longer than its timeout, decompressed: a slower one has no end."""
+
 MAX_PARTITIONS: Final = 1 << 20
 """Of one topic. The service has at most 65,536, a Kafka cluster may have more."""
 
@@ -183,8 +186,15 @@ class Connection:
     def _whole(self, streamed: httpx.Response) -> httpx.Response:
         """Return the response with its body; raise `Failure` if that has no end in sight."""
         body = bytearray()
+        began = self._now()
         for piece in streamed.iter_bytes():
             body += piece
+            took_s = self._now() - began
+            if took_s > _ANSWER_TIMEOUT_S and len(body) < MIN_BYTES_PER_S * took_s:
+                raise Failure(
+                    f"{self.url} has sent {len(body)} bytes of one response in {took_s:.0f} s, "
+                    f"fewer than {MIN_BYTES_PER_S} a second: is it tidelog?"
+                )
             if len(body) > MAX_ANSWER_BYTES:
                 raise Failure(
                     f"{self.url} sends more than {MAX_ANSWER_BYTES >> 20} MiB in one response: "

@@ -1,6 +1,7 @@
 """`tidelog topics` and `tidelog create` against a real service."""
 
 import gzip
+from collections.abc import Iterator
 
 import httpx
 import msgspec
@@ -149,6 +150,32 @@ def test_a_response_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch
         pytest.raises(Failure, match="more than 3 MiB in one response"),
     ):
         connection.send(Request("GET", "/v1/topics"))
+
+
+def test_a_response_that_comes_too_slowly_is_given_up() -> None:
+    """A byte now and then would keep the command for ever; a slow page that moves is read."""
+    now_s = 0.0
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=pieces())
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal now_s
+        for _ in range(200):
+            now_s += 1
+            yield piece
+
+    def connect() -> Connection:
+        transport = httpx.MockTransport(answer)
+        return Connection("http://127.0.0.1", transport=transport, now=lambda: now_s)
+
+    piece = b"x" * 1023
+    with connect() as connection, pytest.raises(Failure, match="fewer than 1024 a second"):
+        connection.send(Request("GET", "/v1/topics"))
+    assert now_s < 62
+    piece = b"x" * 1024
+    with connect() as connection:
+        assert len(connection.send(Request("GET", "/v1/topics")).content) == 200 * 1024
 
 
 def test_pages_of_records_that_do_not_go_on_are_refused() -> None:

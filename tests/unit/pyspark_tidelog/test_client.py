@@ -216,6 +216,41 @@ def test_an_answer_larger_than_was_asked_for_is_refused(head: bytes, sentence: s
         thread.join()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 1000000\r\n\r\n",
+    ],
+)
+def test_an_answer_that_comes_too_slowly_is_given_up(head: bytes) -> None:
+    """A byte now and then would keep a task for ever, in a head as in a body."""
+    closing = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+                connection.sendall(head)
+                while not closing.wait(0.01):
+                    connection.sendall(b"H")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        endpoint = Endpoint(f"http://127.0.0.1:{server.getsockname()[1]}", None, 0.2, 0)
+        with (
+            ServiceClient(endpoint) as client,
+            pytest.raises(ServiceError, match="fewer than 1024 a second"),
+        ):
+            client.get("/x")
+        closing.set()
+        thread.join()
+
+
 def test_pages_that_do_not_end_are_not_followed(service: LogService) -> None:
     """A page that names itself as the next one."""
     service.fault = lambda _path: Reply.of_json(200, topics=[{"topic": "t"}], next_page_token="x")
