@@ -149,3 +149,53 @@ SENDERS = [
     ),
     Sender("sendgrid", {"scheme": "sendgrid"}, EC_PUBLIC_KEY, _sendgrid),
 ]
+
+
+def _sha256(secret: str, body: bytes) -> hmac.HMAC:
+    return hmac.new(secret.encode(), body, hashlib.sha256)
+
+
+def _shopify(secret: str, body: bytes, now_ms: int) -> Head:
+    return {
+        b"x-shopify-hmac-sha256": base64.b64encode(_sha256(secret, body).digest()),
+        b"x-shopify-topic": b"orders/create",
+        b"x-shopify-shop-domain": b"a.myshopify.com",
+        b"x-shopify-api-version": b"2025-07",
+        b"x-shopify-webhook-id": b"%d" % now_ms,
+        b"x-shopify-event-id": b"%d" % now_ms,
+    }
+
+
+def _linear(secret: str, body: bytes, now_ms: int) -> Head:
+    return {
+        b"linear-signature": _sha256(secret, body).hexdigest().encode(),
+        b"linear-delivery": b"%d" % now_ms,
+        b"linear-event": b"Issue",
+    }
+
+
+def _line(secret: str, body: bytes, now_ms: int) -> Head:
+    return {b"x-line-signature": base64.b64encode(_sha256(secret, body).digest())}
+
+
+def _gitlab(secret: str, body: bytes, now_ms: int) -> Head:
+    return {b"x-gitlab-token": secret.encode(), b"x-gitlab-event": b"Push Hook"}
+
+
+_KNOWN = {sender.name: sender for sender in SENDERS}
+
+OF_THE_PAGE: Mapping[str, tuple[str, Callable[[str, bytes, int], Head]]] = {
+    "GitHub": (TEXT_SECRET, _github),
+    "Stripe": (_KNOWN["stripe"].secret, _stripe),
+    "Slack": (_KNOWN["slack"].secret, _slack),
+    "Shopify": (TEXT_SECRET, _shopify),
+    "GitLab": (TEXT_SECRET, _gitlab),
+    "Discord": (_KNOWN["discord"].secret, _discord),
+    "Zoom": (TEXT_SECRET, _zoom),
+    "SendGrid": (EC_PUBLIC_KEY, _sendgrid),
+    "Svix, Clerk, Resend, OpenAI": (WHSEC, _standard),
+    "Linear": (TEXT_SECRET, _linear),
+    "LINE": (TEXT_SECRET, _line),
+    "WhatsApp, Messenger": (TEXT_SECRET, _github),
+}
+"""Secret and signature of each sender in `docs/ingest/webhooks.md`."""
