@@ -12,6 +12,7 @@ from app.operations.read import tail
 from app.store.kafka import cluster
 from tests.support.events import TAIL, listening
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
+from tests.support.fake_log import FakeLog
 from tests.support.kafka_store import hurry
 from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, fast, running
 from tests.support.wire import Listener, request, wired
@@ -161,6 +162,18 @@ async def test_a_tail_outlives_an_outage(
             while (event := await events.next()).name == "offsets":
                 pass
             assert (event.name, event.values) == ("records", [1])
+
+
+async def test_partitions_that_another_client_adds_end_a_tail(api: Api, fake: FakeKafka) -> None:
+    """With the metadata that has them, not with the next heartbeat (W8)."""
+    await append(api)
+    async with listening(fast(api.service), f"{TOPIC}/tail?offset=latest") as events:
+        await events.next()
+        await eventually(lambda: api.service.tail.waiting == 1)
+        fake.topics["events"][1].append(FakeLog(1))
+        await api.service.topics.look_for("events")
+        (end,) = await events.to_end()
+    assert end.data["reason"] == "partitions_added"
 
 
 async def test_a_long_poll_is_woken_by_another_client(api: Api, fake: FakeKafka) -> None:

@@ -57,7 +57,11 @@ class KafkaStore(Store):
         self._cluster = Cluster(settings, self._take)
         self._requests = ProduceRequests(settings, self._cluster, self._metrics)
         self.topics = KafkaTopics(
-            settings, self._cluster, make_partition=self._make_partition, on_gone=on_gone
+            settings,
+            self._cluster,
+            make_partition=self._make_partition,
+            on_gone=on_gone,
+            wake=on_moved,
         )
         self._logs = Logs(
             settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -62,12 +62,17 @@ class KafkaTopics(Topics):
         *,
         make_partition: Callable[[TopicPartition, str, TopicConfig], KafkaPartition],
         on_gone: Callable[[str], None],
+        wake: Callable[[Hashable], None],
     ) -> None:
-        """`on_gone` gets the name of a topic that was deleted, or created again."""
+        """`on_gone` gets the name of a topic that was deleted, or created again.
+
+        `wake` gets each log of a topic that has more partitions than before.
+        """
         self._settings = settings
         self._cluster = cluster
         self._make_partition = make_partition
         self._on_gone = on_gone
+        self._wake = wake
         self._topics: Mapping[str, Topic] = MappingProxyType({})
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_read_at = -1e9
@@ -177,6 +182,11 @@ class KafkaTopics(Topics):
                 del self._partitions[key]
             else:
                 partition.configure(configs[key.topic].config)
+                if (
+                    key.topic in before
+                    and topics[key.topic].partitions > before[key.topic].partitions
+                ):
+                    self._wake(partition.identity)  # a tail of the topic ends, to follow all
         for name in gone:
             self._on_gone(name)
 
