@@ -164,15 +164,19 @@ async def test_a_tail_outlives_an_outage(
             assert (event.name, event.values) == ("records", [1])
 
 
-async def test_partitions_that_another_client_adds_end_a_tail(api: Api, fake: FakeKafka) -> None:
+async def test_partitions_that_another_client_adds_end_a_tail(
+    fake: FakeKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the metadata that has them, not with the next heartbeat (W8)."""
-    await append(api)
-    async with listening(fast(api.service), f"{TOPIC}/tail?offset=latest") as events:
-        await events.next()
-        await eventually(lambda: api.service.tail.waiting == 1)
-        fake.topics["events"][1].append(FakeLog(1))
-        await api.service.topics.look_for("events")
-        (end,) = await events.to_end()
+    hurry(monkeypatch)
+    async with running(tmp_path, kafka=fake.addresses, tail_heartbeat_ms=3_600_000) as api:
+        await api.client.put(TOPIC, json={})
+        async with listening(fast(api.service), f"{TOPIC}/tail?offset=latest") as events:
+            await events.next()
+            await eventually(lambda: api.service.tail.waiting == 1)
+            fake.topics["events"][1].append(FakeLog(1))
+            async with asyncio.timeout(30):
+                (end,) = await events.to_end()
     assert end.data["reason"] == "partitions_added"
 
 
