@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
@@ -113,8 +114,27 @@ def prints_of(rows: pa.RecordBatch) -> Prints:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return timestamps as numbers, because datetime ends in the year 9999."""
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    """Return timestamps as numbers, because datetime ends in the year 9999, and no headers as null.
+
+    Earlier releases wrote an empty list for a record without headers.
+    """
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    if _has_headers(column.type):
+        return pc.if_else(pc.equal(pc.list_value_length(column), 0), None, column)
+    return column
+
+
+def _has_headers(kind: pa.DataType) -> bool:
+    """Whether these are the headers of records: no field of JSON has binary values."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    pair = kind.value_type
+    return (
+        pa.types.is_struct(pair)
+        and [one.name for one in pair] == ["key", "value"]
+        and (pa.types.is_binary(pair[1].type) or pa.types.is_large_binary(pair[1].type))
+    )
 
 
 def _without_empty(column: pa.Array) -> pa.Array:

@@ -128,7 +128,9 @@ def _headers(buffer: pa.Buffer, records: RecordFields) -> pa.Array:
     keys = _as_text(_gather(buffer, found.key_positions, found.key_lengths))
     values = _gather(buffer, found.value_positions, found.value_lengths)
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER_TYPE))
-    bounds = pa.array(found.bounds.astype(np.int32))
+    # Null where there are none, as in Kafka's source (KafkaRecordToRowConverter).
+    is_null = np.append(np.diff(found.bounds) == 0, False)
+    bounds = pa.array(found.bounds.astype(np.int32), mask=is_null)
     lists: Any = pa.ListArray.from_arrays(bounds, pairs, type=_ARROW_TYPES[HEADERS])
     return lists
 

@@ -47,7 +47,7 @@ def test_a_partition_of_kafka_read_through_spark_is_what_a_consumer_got(
             row.timestampType + 1,  # the consumer that was asked counts from 1
             row.key,
             row.value,
-            tuple((header.key, header.value) for header in row.headers),
+            tuple((header.key, header.value) for header in row.headers or ()),
         )
         for row in rows
     ] == [

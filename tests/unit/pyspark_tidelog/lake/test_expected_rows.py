@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pyspark_tidelog.lake.expected_rows import prints_of
 from pyspark_tidelog.lake.lake import Lake
 from pyspark_tidelog.lake.verifier import Verdict
 from tests.support.kafka_batches import SentRecord
@@ -121,3 +124,21 @@ def test_a_field_had_to_fit_only_once_its_column_was_there(
     lake.put(0, found[:8])
     lake.put_bad(0, [{**rows_of(sent)[8], "reason": "whatever"}])
     assert verdict(lake, service, sent=sent) == Verdict(rows=9, quarantined=1)
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_a_record_without_headers_is_the_same_as_null_and_as_an_empty_list(make: Any) -> None:
+    """Earlier releases wrote the list; only headers are like that, and only as a whole."""
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    some = [{"key": "a", "value": None}]
+    rows = pa.record_batch({"headers": pa.array([None, [], some], make(pair))})
+    none, empty, one = prints_of(rows)
+    assert none == empty != one
+    data = pa.record_batch(
+        {
+            "data": pa.array(
+                [None, [], some], make(pa.struct([("key", pa.string()), ("value", pa.string())]))
+            )
+        }
+    )
+    assert len({*prints_of(data)}) == 3

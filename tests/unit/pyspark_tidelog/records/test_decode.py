@@ -62,7 +62,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
             row["timestampType"],
             row["key"],
             row["value"],
-            [(header["key"], header["value"]) for header in row["headers"]],
+            [(header["key"], header["value"]) for header in row["headers"] or ()],
         )
         for batch in batches
         for row in batch.to_pylist()
