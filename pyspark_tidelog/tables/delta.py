@@ -57,6 +57,10 @@ class DeltaTable:
     partition_by: tuple[str, ...] = ()
     _synced: list[int] = field(default_factory=list, compare=False)
     """The last version whose log entry is on disk, once this table has synced the whole log."""
+    _opened: list[deltalake.DeltaTable] = field(default_factory=list, compare=False)
+    """The table as it was last seen, once it was."""
+    _known: dict[str, int | None] = field(default_factory=dict, compare=False)
+    """Transactions of that version: delta-rs looks for each in the whole log."""
 
     @property
     def place(self) -> Place:
@@ -65,7 +69,7 @@ class DeltaTable:
         return FolderPlace(self.target.folder)
 
     def has(self, batch: Batch) -> bool:
-        return _holds(self.current(), batch)
+        return self._holds(self.current(), batch)
 
     def stage(self, rows: DataFrame, batch: Batch) -> Staged:
         """Let the tasks write the files into the table's folder, where no transaction names them.
@@ -101,7 +105,9 @@ class DeltaTable:
 
     def _sync_log(self) -> None:
         """Sync the log's new entries: all of them at first, in case an earlier job was killed."""
-        log, version = self.target.folder / _LOG, deltalake.DeltaTable(self.target.place).version()
+        table = self.current()
+        assert table is not None, "it was just committed to"
+        log, version = self.target.folder / _LOG, table.version()
         if not self._synced:
             sync_tree(log)
         else:
@@ -130,11 +136,61 @@ class DeltaTable:
             yield from rows.to_batches(columns=names)
 
     def current(self) -> deltalake.DeltaTable | None:
-        """Return the current version of the table, or None if there is none yet."""
+        """Return the current version of the table, or None if there is none yet.
+
+        Only log entries that are new since the last call are read: delta-rs reads all since the
+        last checkpoint, a hundred of them, each time that it opens a table.
+        """
+        if self._opened:
+            table = self._opened.pop()
+            if self._has_entry(table.version()):  # else it was removed, or created again
+                with suppress(DeltaError):  # entries since were removed, after a checkpoint
+                    self._update(table)
+                    self._opened.append(table)
+                    return table
+        self._known.clear()
         try:
-            return deltalake.DeltaTable(self.target.place)
+            table = deltalake.DeltaTable(self.target.place)
         except TableNotFoundError:
             return None
+        self._opened.append(table)
+        return table
+
+    def _update(self, table: deltalake.DeltaTable) -> None:
+        version = table.version()
+        table.update_incremental()
+        if table.version() != version:
+            self._known.clear()
+
+    def _remember(self, table: deltalake.DeltaTable, batch: Batch) -> None:
+        """Take over a commit of this table, so that nobody has to look for it in the log."""
+        version = table.version()
+        self._update(table)
+        if table.version() == version + 1:  # else another driver may have come after it
+            self._known.update({one.app_id: one.version for one in _transactions(batch)})
+
+    def _transaction(self, table: deltalake.DeltaTable, name: str) -> int | None:
+        if name not in self._known:
+            self._known[name] = table.transaction_version(name)
+        return self._known[name]
+
+    def _holds(self, table: deltalake.DeltaTable | None, batch: Batch) -> bool:
+        """Whether it is there; JobError for another plan, or a run that was replaced."""
+        last = None if table is None else self._transaction(table, batch.job_id)
+        if table is None or last is None:
+            return False
+        refuse_replaced_run(batch, self._transaction(table, _run_id(batch)))
+        if batch.number > last:
+            return False
+        if batch.number == last:
+            refuse_other_plan(batch, self._transaction(table, _plan_id(batch)))
+        return True
+
+    def _has_entry(self, version: int) -> bool:
+        name = f"{_LOG}/{version:020}.json"
+        if is_remote(self.target.place):
+            return Storage.at(self.target.place).load(name) is not None
+        return (self.target.folder / name).exists()
 
     def _sync_files(self, staged: Staged) -> None:
         """Sync the names of local files; the tasks have synced their contents."""
@@ -145,15 +201,17 @@ class DeltaTable:
 
     def _commit(self, staged: Staged, schema: Schema) -> None:
         batch = staged.batch
-        deltalake.DeltaTable.create(
-            self.target.place, schema, partition_by=list(self.partition_by), mode="ignore"
-        )
+        if (table := self.current()) is None:
+            deltalake.DeltaTable.create(
+                self.target.place, schema, partition_by=list(self.partition_by), mode="ignore"
+            )
+            table = self.current()
         actions: list[AddAction | RemoveAction] = [
             _added(file, self.partition_by) for file in staged.files
         ]
         for attempt in range(_COMMITS):
-            table = deltalake.DeltaTable(self.target.place)
-            if _holds(table, batch):
+            assert table is not None, "it was created"
+            if self._holds(table, batch):
                 return  # another driver, or an attempt whose answer was lost
             _add_columns(table, schema)
             try:
@@ -167,21 +225,10 @@ class DeltaTable:
             except CommitFailedError:
                 if attempt == _COMMITS - 1:
                     raise
+                table = self.current()
             else:
+                self._remember(table, batch)
                 return
-
-
-def _holds(table: deltalake.DeltaTable | None, batch: Batch) -> bool:
-    """Whether it is in the table; raise JobError for another plan, or a run that was replaced."""
-    last = None if table is None else table.transaction_version(batch.job_id)
-    if table is None or last is None:
-        return False
-    refuse_replaced_run(batch, table.transaction_version(_run_id(batch)))
-    if batch.number > last:
-        return False
-    if batch.number == last:
-        refuse_other_plan(batch, table.transaction_version(_plan_id(batch)))
-    return True
 
 
 def _transactions(batch: Batch) -> list[Transaction]:

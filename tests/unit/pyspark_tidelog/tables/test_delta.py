@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pyspark_tidelog.tables.storage import Storage
 from pyspark_tidelog.tables.table import Batch, Staged
 from pyspark_tidelog.tables.target import Target
 from tests.support.disk_calls import disk_calls
+from tests.support.object_stores import Faults, bucket_at, moto
 
 SCHEMA = StructType([StructField("offset", LongType())])
 
@@ -34,6 +36,11 @@ def staged(folder: Path, *offsets: int, number: int = 0, plan: int = 7) -> Stage
 
 def offsets_in(folder: Path) -> list[int]:
     return sorted(pl.read_delta(str(folder))["offset"].to_list())
+
+
+def other_driver(folder: Path) -> DeltaTable:
+    """The table as another process sees it."""
+    return DeltaTable(Target("delta", str(folder)))
 
 
 @pytest.fixture
@@ -80,6 +87,26 @@ def test_a_commit_costs_the_same_however_many_were_before(
     assert len([call for call in calls.below(tmp_path) if ".json" in call]) == 2
 
 
+def test_a_commit_to_a_bucket_reads_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many requests for the thirtieth micro-batch as for the third."""
+    requests = Faults()
+    with moto(requests) as endpoint:
+        bucket = bucket_at(endpoint).announced(monkeypatch)
+        table = DeltaTable(Target("delta", f"{bucket.url}/t"))
+        costs = []
+        for number in range(30):
+            written = staged(tmp_path, number, number=number)
+            requests.counted = 0
+            assert not table.has(written.batch)
+            table.publish(written)
+            costs.append(requests.counted)
+        assert table.has(written.batch)
+    assert set(costs[2:]) == {costs[2]}
+    assert costs[2] < 20
+
+
 def test_a_filter_on_any_column_finds_its_rows(tmp_path: Path, table: DeltaTable) -> None:
     """Files of delta-rs have the ranges of all columns; those of some only mislead its readers."""
     rows = pa.record_batch({"offset": pa.array([1, 2], pa.int64()), "topic": ["a", "b"]})
@@ -102,6 +129,45 @@ def test_a_micro_batch_is_committed_once(tmp_path: Path, table: DeltaTable) -> N
     assert offsets_in(tmp_path) == [1]
 
 
+def test_what_another_driver_commits_is_seen(tmp_path: Path, table: DeltaTable) -> None:
+    """Also right after a commit of this one, when it remembers what it has written itself."""
+    for number in range(3):
+        table.publish(staged(tmp_path, number, number=number))
+    written = staged(tmp_path, 3, number=3)
+    other_driver(tmp_path).publish(written)
+    assert table.has(written.batch)
+    table.publish(written)
+    assert offsets_in(tmp_path) == [0, 1, 2, 3]
+
+
+def test_another_driver_that_commits_right_after_is_seen(
+    tmp_path: Path, table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a commit of this one and the look at what it has become."""
+    table.publish(staged(tmp_path, 0))
+    write = deltalake.DeltaTable.create_write_transaction
+    following = staged(tmp_path, 2, number=2)
+
+    def followed(*args: object, **kwargs: object) -> None:
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", write)
+        write(*args, **kwargs)  # type: ignore[arg-type] # as they came
+        other_driver(tmp_path).publish(following)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", followed)
+    table.publish(staged(tmp_path, 1, number=1))
+    assert table.has(following.batch)
+
+
+def test_a_table_that_was_removed_is_not_remembered(tmp_path: Path, table: DeltaTable) -> None:
+    """A transaction after the removed ones would be the only one of its log."""
+    for number in range(3):
+        table.publish(staged(tmp_path, number, number=number))
+    shutil.rmtree(tmp_path / "_delta_log")
+    assert table.current() is None
+    table.publish(staged(tmp_path, 3, number=3))
+    assert offsets_in(tmp_path) == [3]
+
+
 def test_two_drivers_that_race_commit_one_micro_batch(
     tmp_path: Path, table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +180,7 @@ def test_two_drivers_that_race_commit_one_micro_batch(
     def raced(*args: object, **kwargs: object) -> None:
         attempts.append(1)
         if len(attempts) == 1:
-            table.publish(first)
+            other_driver(tmp_path).publish(first)
         write(*args, **kwargs)  # type: ignore[arg-type] # as they came
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", raced)
@@ -150,13 +216,13 @@ def test_a_driver_that_was_replaced_while_it_was_paused_cannot_commit(
 
     def wake(*args: object, **kwargs: object) -> None:
         monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", write)
-        table.publish(of_run(2, 1))
+        other_driver(tmp_path).publish(of_run(2, 1))
         write(*args, **kwargs)  # type: ignore[arg-type] # as they came
 
     if instant == "before its commit":
         monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", wake)
     else:
-        table.publish(of_run(2, 1))
+        other_driver(tmp_path).publish(of_run(2, 1))
     with pytest.raises(JobError, match=r"run 2 of this job has written .*, and this is run 1"):
         table.publish(asleep)
     with pytest.raises(JobError, match="another job has taken its checkpoint over"):
@@ -200,6 +266,6 @@ def test_a_partition_is_read_back_by_every_engine(tmp_path: Path, text: str | No
 def test_a_failure_is_one_sentence(tmp_path: Path, table: DeltaTable) -> None:
     """The library's error has colours and lines."""
     table.publish(staged(tmp_path, 1))
-    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("{nonsense")
+    (tmp_path / "_delta_log" / f"{2:020}.json").write_text("{nonsense")
     with pytest.raises(JobFailed, match=r"^the transaction on delta:.* failed: [^\n\x1b]*$"):
         table.publish(staged(tmp_path, 2, number=1))
