@@ -47,7 +47,7 @@ def test_a_batch_query_sees_what_was_appended(
 
 
 def test_headers_come_on_demand(spark: SparkSession, tidelog: ServiceProcess, topic: str) -> None:
-    """Names and values in order, nulls and doubles included; null for none, as in Kafka's source."""
+    """Names and values in order, with nulls and doubles; null for none, as in Kafka's source."""
     headers = (("trace", b"4bf9"), ("", None), ("trace", b""))
     tidelog.append(topic, [SentRecord(0, None, None, headers), SentRecord(1, b"", b"")])
     rows = read(spark, tidelog, topic, includeHeaders="true").select("key", "headers").collect()
