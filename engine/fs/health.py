@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from engine.clock import Clock, SystemClock
 from engine.errors import Overloaded, StorageFull, StorageOffline, StoredDataCorrupt
 from engine.fs.port import HeldLock, NotRegularFile, OpenFileSystem
 from engine.metrics import NullRecorder, Recorder
@@ -64,11 +63,8 @@ class DirectoryHealth:
     Reads continue while a directory is offline for writes, until a read fails.
     """
 
-    def __init__(
-        self, directory: Path, recorder: Recorder | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, directory: Path, recorder: Recorder | None = None) -> None:
         self.directory = directory
-        self._clock = clock or SystemClock()
         self._recorder = recorder or NullRecorder()
         self._lock = threading.Lock()
         self.cause: OSError | None = None
@@ -142,7 +138,9 @@ class DirectoryHealth:
         """
         if self.cause is not None:
             raise self._offline(self.cause)
-        self._ensure_held_lately(now_ms)
+        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            self._looked_ms = now_ms
+            self.ensure_held()
 
     def ensure_held(self) -> None:
         """Raise StorageOffline, and refuse writes from now on, if the directory's lock is lost.
@@ -155,15 +153,6 @@ class DirectoryHealth:
                 self._held.ensure_held()
             except OSError as error:
                 raise self.fail(error) from error
-
-    def ensure_held_lately(self) -> None:
-        """Raise as `ensure_held` if the lock was not checked for a second."""
-        self._ensure_held_lately(self._clock.now_ms())
-
-    def _ensure_held_lately(self, now_ms: int) -> None:
-        if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
-            self._looked_ms = now_ms
-            self.ensure_held()
 
     def ensure_readable(self) -> None:
         """Raise StorageOffline if a read has failed."""
@@ -219,7 +208,7 @@ class _SyncGuard(_Guard):
         if error is None:
             # If another sync has failed meanwhile, this one may have found the lost pages clean.
             self._health.ensure_online()
-            self._health.ensure_held_lately()  # otherwise the synced data may have no name
+            self._health.ensure_held()  # otherwise the synced data may have no name
         else:
             super().__exit__(kind, error, trace)
 

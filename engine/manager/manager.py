@@ -84,7 +84,7 @@ class LogManager(Catalog):
         paths = [data_directories] if isinstance(data_directories, Path) else data_directories
         sealed = SealedFiles(config.max_open_sealed_segments)
         self._rooms = rooms = SharedRooms(config, scheduler, self.logs)
-        healths = [DirectoryHealth(path, recorder, clock) for path in paths]
+        healths = [DirectoryHealth(path, recorder) for path in paths]
         ports = (fs, clock, scheduler, recorder)
         contexts = [
             LogContext(*ports, health, config, sealed, rooms.sealed, rooms.producers)

@@ -67,7 +67,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.scheduler = ManualScheduler(self.clock)
-        self.health = DirectoryHealth(self.directory, self.recorder, self.clock)
+        self.health = DirectoryHealth(self.directory, self.recorder)
         self.fs.make_directory(self.directory, parents=True)
         self.fs.sync_directory(self.directory.parent)
 
@@ -81,7 +81,7 @@ class World:
         """Let the process end without a word, with or without the power."""
         self.disk.restart(power_cut=power_cut)
         self.scheduler = ManualScheduler(self.clock)
-        self.health = DirectoryHealth(self.directory, self.recorder, self.clock)
+        self.health = DirectoryHealth(self.directory, self.recorder)
 
     def context(self) -> LogContext:
         return LogContext(

@@ -22,7 +22,7 @@ FRESH_FROM = 1_000_000
 FRESH_PER_DAY = 150
 LONG_FROM = 100_000_000
 LONG_RUNS = 20_000
-MOST_RUNS = 1_500
+MOST_RUNS = 4_500
 OTHERS = {
     "listTopics",
     "getAppendOutcome",
