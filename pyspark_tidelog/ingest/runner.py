@@ -286,11 +286,18 @@ def _stop_signals() -> Iterator[Signals]:
 
     for number in before:
         signal.signal(number, on_signal)
+    logging.getLogger().addFilter(_is_no_signal)
     try:
         yield signals
     finally:
+        logging.getLogger().removeFilter(_is_no_signal)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_no_signal(record: logging.LogRecord) -> bool:
+    """Silence py4j, which logs the stack of what a signal has raised while Java starts Spark."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], StoppedEarly)
 
 
 @contextmanager

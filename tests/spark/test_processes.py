@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -92,6 +93,33 @@ def test_a_job_killed_in_the_middle_loses_and_repeats_nothing(
     assert before < 6_000
     run(job, spark=spark)
     assert offsets_in(tmp_path / "lake") == list(range(6_000))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_job_soon_and_without_a_stack_at_any_time(
+    tidelog: ServiceProcess, topic: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """While it reads its command line, asks the service, starts Spark, writes, or waits."""
+    tidelog.append(topic, numbered(3))
+    for tenths in range(5, 150, 10):
+        folder = tmp_path / str(tenths)
+        running = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("tidelog"), "ingest", "--server", tidelog.url,
+                "--topic", topic, "--to", f"parquet:{folder / 'lake'}",
+                "--checkpoint", folder / "checkpoint", "--follow",
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        with running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.communicate(timeout=tenths / 10)
+            running.send_signal(number)
+            _, errors = running.communicate(timeout=10)
+        # Before the job begins, a signal ends the command as it ends any other.
+        assert running.returncode in {0, 130 if number is signal.SIGINT else -number}, errors
+        assert "Traceback" not in errors, (tenths, errors)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -187,14 +188,25 @@ def test_the_first_signal_asks_to_stop_and_the_second_insists(number: signal.Sig
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_a_query_runs_ends_the_job_at_once(
-    tmp_path: Path, service: LogService, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    tmp_path: Path,
+    service: LogService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: signal.Signals,
 ) -> None:
-    """While Spark starts, or another job's lease is waited for, there is nothing to finish."""
+    """While Spark starts, or another job's lease is waited for, there is nothing to finish.
+
+    Nor is there to tell: py4j would log the stack.
+    """
     service.make("t")
     before = signal.getsignal(number)
 
     def starts(*_: object, **__: object) -> AbstractContextManager[SparkSession]:
-        signal.raise_signal(number)
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            logging.exception("KeyboardInterrupt while sending command.")  # noqa: LOG015  # as py4j
+            raise
         raise AssertionError("it went on")
 
     monkeypatch.setattr("pyspark_tidelog.ingest.runner.local_session", starts)
@@ -203,6 +215,7 @@ def test_a_signal_before_a_query_runs_ends_the_job_at_once(
     monkeypatch.setattr("pyspark_tidelog.ingest.runner.claimed", starts)
     assert run(job(tmp_path, service.url)).is_stopped
     assert signal.getsignal(number) == before
+    assert caplog.records == []
 
 
 def test_signals_are_left_alone_off_the_main_thread() -> None:
