@@ -33,7 +33,7 @@ def decoded(directory: Path) -> list[Row]:
             row["timestampType"] + 1,  # the consumer that was asked counts from 1
             row["key"],
             row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"]),
+            tuple((header["key"], header["value"]) for header in row["headers"] or ()),
         )
         for batch in decoder.decode(data, decoder.frames(data, 0), start)
         for row in batch.to_pylist()
