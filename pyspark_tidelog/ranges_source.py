@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.records.columns import columns_of, spark_schema
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks
+from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks, ranges_of
 
 _FORMAT: Final = "tidelog-ranges"
 _RANGES: Final = "ranges"
@@ -63,8 +63,7 @@ class _RangesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        assert isinstance(partition, OffsetRange), "there is a task only for a range"
-        yield from read_range(self._options, self._columns, partition)
+        yield from read_ranges(self._options, self._columns, ranges_of(partition))
 
 
 def load_ranges(

@@ -24,7 +24,7 @@ from pyspark_tidelog.lake.inference import SAMPLE_RECORDS, ddl_of, infer_schema
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.option_values import ensure_topic_name
 from pyspark_tidelog.partitions import LogSnapshot
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.positions import EARLIEST
 from pyspark_tidelog.source.service import resolve, snapshot_of
@@ -134,7 +134,7 @@ def _sample(
         if start < end:
             topic_id = snapshot.topic_ids[log.topic]
             wanted = OffsetRange(log.topic, log.partition, start, end, topic_id)
-            for batch in read_range(options, ["value"], wanted):
+            for batch in read_ranges(options, ["value"], [wanted]):
                 yield from batch.column("value").to_pylist()
 
 

@@ -22,7 +22,7 @@ from pyspark_tidelog.lake.layout import REASON, Layout
 from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets
 
@@ -200,7 +200,7 @@ class Verifier:
         log, start = held.wanted.log, held.wanted.start_offset
         is_in_log = np.zeros(held.wanted.offsets_count, np.bool_)
         columns = spark_schema(include_headers=self.layout.has_headers).fieldNames()
-        for records in read_range(self.options, columns, held.wanted):
+        for records in read_ranges(self.options, columns, [held.wanted]):
             offsets = np.asarray(records.column("offset"))
             places = offsets - start
             is_in_log[places] = True

@@ -9,12 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.errors import OptionError
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.positions import EARLIEST, LATEST, TimeSpec
 from pyspark_tidelog.source.pushdown import PushedFilters
 from pyspark_tidelog.source.service import resolve, snapshot_of
-from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks
+from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks, ranges_of
 
 
 class BatchReader(DataSourceReader):
@@ -55,9 +55,8 @@ class BatchReader(DataSourceReader):
             return plan_tasks(client, ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task. For an empty plan Spark makes one task without a range."""
-        if isinstance(partition, OffsetRange):
-            yield from read_range(self._options, self._columns, partition)
+        """Yield the records of one task."""
+        yield from read_ranges(self._options, self._columns, ranges_of(partition))
 
 
 class FilteringReader(BatchReader):

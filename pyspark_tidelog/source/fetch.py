@@ -31,22 +31,34 @@ class Chunk:
     frames: Sequence[BatchFrame]
 
 
-def read_range(
-    options: Options, columns: Sequence[str], wanted: OffsetRange
+def read_ranges(
+    options: Options, columns: Sequence[str], ranges: Sequence[OffsetRange]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range in order.
+    """Yield the records of some ranges, one range after the other, each in order.
 
-    While one answer is decoded, a thread fetches the next. Raises DataLossError if records of the
+    While one answer is decoded, a thread fetches the next. Raises DataLossError if records of a
     range are gone, unless `failOnDataLoss` is false.
     """
-    decoder = Decoder(wanted.log, columns, wanted.end_offset, check_crcs=options.check_crcs)
     executor = ServiceClient(options.endpoint.for_executor())
     with executor as client, ThreadPoolExecutor(1) as pool:
-        chunks = _chunks(client, decoder, wanted, options)
-        ahead = pool.submit(next, chunks, None)
-        while (chunk := ahead.result()) is not None:
-            ahead = pool.submit(next, chunks, None)
+        pieces = _pieces(client, columns, ranges, options)
+        ahead = pool.submit(next, pieces, None)
+        while (piece := ahead.result()) is not None:
+            ahead = pool.submit(next, pieces, None)
+            decoder, chunk = piece
             yield from decoder.decode(chunk.data, chunk.frames, chunk.offset)
+
+
+def _pieces(
+    client: ServiceClient,
+    columns: Sequence[str],
+    ranges: Sequence[OffsetRange],
+    options: Options,
+) -> Iterator[tuple[Decoder, Chunk]]:
+    for wanted in ranges:
+        decoder = Decoder(wanted.log, columns, wanted.end_offset, check_crcs=options.check_crcs)
+        for chunk in _chunks(client, decoder, wanted, options):
+            yield decoder, chunk
 
 
 def _chunks(

@@ -30,12 +30,12 @@ from pyspark_tidelog.source.admission import (
     waiting_bytes,
     waiting_offsets,
 )
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.positions import LATEST
 from pyspark_tidelog.source.service import resolve, size_bytes_of, snapshot_of
 from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
-from pyspark_tidelog.source.tasks import OffsetRange, plan_tasks
+from pyspark_tidelog.source.tasks import plan_tasks, ranges_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,8 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        if isinstance(partition, OffsetRange):
-            yield from read_range(self._options, self._columns, partition)
+        yield from read_ranges(self._options, self._columns, ranges_of(partition))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark's checkpoint holds the progress."""

@@ -1,8 +1,9 @@
 """Cuts the offset ranges of a query into Spark tasks.
 
 Without `minPartitions` every partition is one task, as in Spark's Kafka source
-(`OffsetRangeCalculator`). With it the service cuts larger ranges between batches into parts of
-about equal bytes (`planSplits`); ranges that it no longer knows are cut by offsets.
+(`OffsetRangeCalculator`), but of many partitions with few records each a task reads several. With
+it the service cuts larger ranges between batches into parts of about equal bytes (`planSplits`);
+ranges that it no longer knows are cut by offsets.
 """
 
 from __future__ import annotations
@@ -24,9 +25,17 @@ from pyspark_tidelog.source.options import Options
 _NOT_PLANNED: Final = frozenset({404, 409, 410, 413, 416, 422})
 
 
+MANY_TASKS: Final = 32
+"""Up to so many, each range is a task of its own."""
+
+MIN_TASK_OFFSETS: Final = 1_000
+MAX_TASK_OFFSETS: Final = 10_000
+"""Of a task that reads several ranges. A task costs some milliseconds, and a file of the lake."""
+
+
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """The offsets that one task reads; pickled to the executor."""
+    """Offsets of one partition that one task reads; pickled to the executor."""
 
     topic: str
     partition: int
@@ -46,14 +55,46 @@ class OffsetRange(InputPartition):
         return self.end_offset - self.start_offset
 
 
+@dataclass(frozen=True)
+class RangeGroup(InputPartition):
+    """Ranges that one task reads, one after the other."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def ranges_of(task: InputPartition) -> Sequence[OffsetRange]:
+    """Return what a task reads; nothing for the one task that Spark makes of an empty plan."""
+    if isinstance(task, RangeGroup):
+        return task.ranges
+    return [task] if isinstance(task, OffsetRange) else []
+
+
 def plan_tasks(
     client: ServiceClient, ranges: Iterable[OffsetRange], options: Options
-) -> list[OffsetRange]:
+) -> list[OffsetRange | RangeGroup]:
     """Return tasks that together cover the ranges, about as many as the options ask for."""
     filled = [one for one in ranges if one.offsets_count > 0]
     if options.min_partitions > len(filled):
         filled = _balanced(client, filled, options)
-    return cut_by_offsets(filled, max_records=options.max_records_per_partition)
+    tasks = cut_by_offsets(filled, max_records=options.max_records_per_partition)
+    if options.min_partitions or len(tasks) <= MANY_TASKS:
+        return [*tasks]
+    return _grouped(tasks, options.max_records_per_partition or MAX_TASK_OFFSETS)
+
+
+def _grouped(tasks: Sequence[OffsetRange], max_offsets: int) -> list[OffsetRange | RangeGroup]:
+    """Put neighbours together until a task has enough to read."""
+    share = sum(one.offsets_count for one in tasks) // MANY_TASKS
+    enough = min(max(share, MIN_TASK_OFFSETS), MAX_TASK_OFFSETS, max_offsets)
+    groups: list[list[OffsetRange]] = []
+    count = enough
+    for one in tasks:
+        if count + one.offsets_count > enough:
+            groups.append([])
+            count = 0
+        groups[-1].append(one)
+        count += one.offsets_count
+    return [RangeGroup(tuple(each)) if len(each) > 1 else each[0] for each in groups]
 
 
 def cut_by_offsets(

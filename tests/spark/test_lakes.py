@@ -112,6 +112,29 @@ def test_records_as_they_are(spark: SparkSession, make_place: MakePlace, kind: s
 @pytest.mark.parametrize(
     "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
 )
+def test_few_records_of_many_partitions_are_one_file(
+    spark: SparkSession, tidelog: ServiceProcess, tmp_path: Path, topic: str, kind: str
+) -> None:
+    """One task reads them all, and each of them once."""
+    place = Place(tmp_path, tidelog, f"{topic}-wide", kind)
+    tidelog.put_topic(place.topic, partitions=50)
+    for partition in range(50):
+        place.append(*map(flight, range(3)), partition=partition)
+    frame = spark.read.format("tidelog").options(url=tidelog.url, subscribe=place.topic).load()
+    assert frame.rdd.getNumPartitions() == 1
+    assert run(place.job(max_offsets_per_trigger=1_000), spark=spark).rows == 150
+    assert place.verdict() == Verdict(rows=150)
+    endings = (".parquet", ".jsonl", ".json.gz", ".json")
+    files = [path for path in place.folder.rglob("*") if path.name.endswith(endings)]
+    data = [
+        path for path in files if "_delta_log" not in path.parts and "metadata" not in path.parts
+    ]
+    assert len([path for path in data if not path.name.startswith("_")]) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
+)
 def test_values_in_columns_and_what_does_not_fit_apart(
     spark: SparkSession, make_place: MakePlace, kind: str
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_tidelog.errors import DamagedBatchError, DataLossError, ServiceError
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import numbered
@@ -18,7 +18,7 @@ def offsets_read(
     service: LogService, split: OffsetRange, *, retries: int = 1, **given: str
 ) -> list[int]:
     raw = {"url": service.url, "subscribe": "t", "retries": str(retries), **given}
-    batches = read_range(Options.parse(raw), ("offset",), split)
+    batches = read_ranges(Options.parse(raw), ("offset",), [split])
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -29,6 +29,23 @@ def log(service: LogService) -> MemoryLog:
     for first in range(0, 100, 10):
         log.append(numbered(10, first=first))
     return log
+
+
+def test_a_task_reads_several_ranges_on_one_connection(service: LogService) -> None:
+    """One after the other; what is wrong with one of them is told with its name."""
+    for partition, log in enumerate(service.make("t", partitions=3)):
+        log.append(numbered(10 + partition))
+    ranges = [OffsetRange("t", n, n, 10 + n) for n in range(3)]
+    options = Options.parse({"url": service.url, "subscribe": "t", "retries": "0"})
+    rows = [
+        row
+        for batch in read_ranges(options, ("partition", "offset"), ranges)
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+    assert rows == [(n, offset) for n in range(3) for offset in range(n, 10 + n)]
+    beyond = [ranges[0], OffsetRange("t", 1, 0, 99)]
+    with pytest.raises(DataLossError, match="topic t, partition 1"):
+        list(read_ranges(options, ("offset",), beyond))
 
 
 def batch_bytes(log: MemoryLog) -> int:
@@ -179,7 +196,7 @@ def test_a_reader_that_stops_early_leaves_nothing_running(
 ) -> None:
     """`limit(5)` closes the generator; the request under way is the last one."""
     raw = {"url": service.url, "subscribe": "t", "fetchBytes": str(batch_bytes(log))}
-    batches = read_range(Options.parse(raw), ("offset",), OffsetRange("t", 0, 0, 100))
+    batches = read_ranges(Options.parse(raw), ("offset",), [OffsetRange("t", 0, 0, 100)])
     assert next(batches).num_rows == 10
     batches.close()  # type: ignore[attr-defined] # a generator, and that is the point
     assert sum("/batches?" in path for path in service.requests) <= 2

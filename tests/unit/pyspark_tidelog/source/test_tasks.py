@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.source.options import Options
-from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets, plan_tasks
+from pyspark_tidelog.source.tasks import (
+    MANY_TASKS,
+    MAX_TASK_OFFSETS,
+    OffsetRange,
+    RangeGroup,
+    cut_by_offsets,
+    plan_tasks,
+    ranges_of,
+)
 from tests.support.kafka_batches import numbered
 from tests.support.log_service import LogService, Reply
 
@@ -21,10 +29,12 @@ def planned(
     options = Options.parse({"url": service.url, "subscribe": "t", "retries": "0", **given})
     with ServiceClient(options.endpoint) as client:
         tasks = plan_tasks(client, ranges, options)
-    assert {(task.topic, task.topic_id) for task in tasks} <= {
+    parts = [part for task in tasks for part in ranges_of(task)]
+    assert {(part.topic, part.topic_id) for part in parts} <= {
         (r.topic, r.topic_id) for r in ranges
     }
-    return [(task.partition, task.start_offset, task.end_offset) for task in tasks]
+    assert all(isinstance(task, OffsetRange) for task in tasks)
+    return [(part.partition, part.start_offset, part.end_offset) for part in parts]
 
 
 @pytest.fixture
@@ -166,3 +176,50 @@ def test_no_task_has_more_offsets_than_allowed() -> None:
     assert offsets_of(planned) == offsets_of(
         [OffsetRange("t", 0, 0, 95), OffsetRange("t", 1, 0, 10)]
     )
+
+
+def grouped(counts: list[int], **given: str) -> tuple[list[OffsetRange], list[list[OffsetRange]]]:
+    """Ranges with so many offsets, and those that each task reads; the service is not asked."""
+    options = Options.parse({"url": "http://127.0.0.1:9", "subscribe": "t", **given})
+    ranges = [OffsetRange("t", n, 3, 3 + count, "id") for n, count in enumerate(counts)]
+    with ServiceClient(options.endpoint) as client:
+        tasks = plan_tasks(client, ranges, options)
+    return ranges, [[*ranges_of(task)] for task in tasks]
+
+
+@given(st.lists(st.integers(0, 30_000), min_size=MANY_TASKS, max_size=200))
+def test_a_task_reads_many_small_partitions(counts: list[int]) -> None:
+    """Each offset once, in order; only a range that is large by itself makes a large task."""
+    ranges, tasks = grouped(counts)
+    assert [part for task in tasks for part in task] == [r for r in ranges if r.offsets_count]
+    sizes = [sum(part.offsets_count for part in task) for task in tasks]
+    assert all(
+        size <= MAX_TASK_OFFSETS or len(task) == 1 for size, task in zip(sizes, tasks, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "given_options", "tasks"),
+    [
+        ([1] * 200, {}, 1),
+        ([10] * 1_000, {}, 10),
+        ([100] * 1_000, {}, 33),
+        ([1_000] * 1_000, {}, 100),
+        ([20_000] * 100, {}, 100),
+        ([1] * MANY_TASKS, {}, MANY_TASKS),
+        ([1] * 200, {"minPartitions": "200"}, 200),
+        ([1] * 200, {"minPartitions": "40"}, 200),
+        ([10] * 1_000, {"maxRecordsPerPartition": "100"}, 100),
+    ],
+)
+def test_there_are_as_many_tasks_as_the_records_need(
+    counts: list[int], given_options: dict[str, str], tasks: int
+) -> None:
+    """Few records of many partitions are not one task and one file each."""
+    assert len(grouped(counts, **given_options)[1]) == tasks
+
+
+def test_a_group_travels_to_another_process() -> None:
+    """As a range does."""
+    group = RangeGroup((OffsetRange("t", 0, 1, 2, "id"), OffsetRange("t", 1, 1, 2, "id")))
+    assert ranges_of(pickle.loads(pickle.dumps(group))) == group.ranges
