@@ -17,7 +17,7 @@ from bench.spark import fill
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source import segments
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.tasks import OffsetRange
@@ -71,7 +71,7 @@ def backfill(bench: Bench) -> list[Figure]:
 def _read(bench: Bench, options: Options, wanted: OffsetRange) -> _Read:
     service_s, task_s = processor_seconds(bench.service.pid), time.process_time()
     columns = spark_schema(include_headers=False).fieldNames()
-    rows = sum(batch.num_rows for batch in read_range(options, columns, wanted))
+    rows = sum(batch.num_rows for batch in read_ranges(options, columns, [wanted]))
     if rows != wanted.offsets_count:
         raise SystemExit(f"{rows} of {wanted.offsets_count} records were read")
     return _Read(

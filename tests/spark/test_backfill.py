@@ -14,7 +14,7 @@ from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError
 from pyspark_tidelog.sink.options import WriteOptions
 from pyspark_tidelog.sink.writer import BatchWriter
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange
 from tests.support.kafka_batches import SentRecord, numbered
@@ -48,9 +48,8 @@ def read(
     url: str, topic: str, start: int, end: int, **options: str
 ) -> list[tuple[int, bytes | None]]:
     given = {"url": url, "subscribe": topic, "fetchBytes": str(FETCH_BYTES), **options}
-    batches = read_range(
-        Options.parse(given), ("offset", "value"), OffsetRange(topic, 0, start, end)
-    )
+    wanted = [OffsetRange(topic, 0, start, end)]
+    batches = read_ranges(Options.parse(given), ("offset", "value"), wanted)
     return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
 

@@ -20,7 +20,7 @@ WORKER = """
 import sys
 import pyspark.worker
 from pyspark_tidelog.records.columns import spark_schema
-from pyspark_tidelog.source.fetch import read_range
+from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange
 
@@ -28,7 +28,7 @@ options = Options.parse({"url": sys.argv[1], "subscribe": sys.argv[2]})
 end = int(sys.argv[3])
 columns = spark_schema(include_headers=True).fieldNames()
 expected = 0
-for batch in read_range(options, columns, OffsetRange(sys.argv[2], 0, 0, end)):
+for batch in read_ranges(options, columns, [OffsetRange(sys.argv[2], 0, 0, end)]):
     offsets = batch.column("offset").to_numpy()
     assert offsets[0] == expected and (offsets[1:] - offsets[:-1] == 1).all()
     expected = int(offsets[-1]) + 1
