@@ -59,8 +59,8 @@ class DeltaTable:
     """The last version whose log entry is on disk, once this table has synced the whole log."""
     _opened: list[deltalake.DeltaTable] = field(default_factory=list, compare=False)
     """The table as it was last seen, once it was."""
-    _known: dict[str, int | None] = field(default_factory=dict, compare=False)
-    """Transactions of that version: delta-rs looks for each in the whole log."""
+    _known: dict[int, dict[str, int | None]] = field(default_factory=dict, compare=False)
+    """Transactions of one version of it, by name: delta-rs looks for each in the whole log."""
 
     @property
     def place(self) -> Place:
@@ -145,10 +145,10 @@ class DeltaTable:
             table = self._opened.pop()
             if self._has_entry(table.version()):  # else it was removed, or created again
                 with suppress(DeltaError):  # entries since were removed, after a checkpoint
-                    self._update(table)
+                    table.update_incremental()
                     self._opened.append(table)
                     return table
-        self._known.clear()
+        self._known.clear()  # another table may reach the same version
         try:
             table = deltalake.DeltaTable(self.target.place)
         except TableNotFoundError:
@@ -156,23 +156,27 @@ class DeltaTable:
         self._opened.append(table)
         return table
 
-    def _update(self, table: deltalake.DeltaTable) -> None:
-        version = table.version()
-        table.update_incremental()
-        if table.version() != version:
-            self._known.clear()
-
     def _remember(self, table: deltalake.DeltaTable, batch: Batch) -> None:
         """Take over a commit of this table, so that nobody has to look for it in the log."""
         version = table.version()
-        self._update(table)
+        table.update_incremental()
         if table.version() == version + 1:  # else another driver may have come after it
-            self._known.update({one.app_id: one.version for one in _transactions(batch)})
+            known = self._transactions_of(table)
+            known.update({one.app_id: one.version for one in _transactions(batch)})
 
     def _transaction(self, table: deltalake.DeltaTable, name: str) -> int | None:
-        if name not in self._known:
-            self._known[name] = table.transaction_version(name)
-        return self._known[name]
+        known = self._transactions_of(table)
+        if name not in known:
+            known[name] = table.transaction_version(name)
+        return known[name]
+
+    def _transactions_of(self, table: deltalake.DeltaTable) -> dict[str, int | None]:
+        """Return what is known of the present version; a compaction may have changed it, too."""
+        version = table.version()
+        if version not in self._known:
+            self._known.clear()
+            self._known[version] = {}
+        return self._known[version]
 
     def _holds(self, table: deltalake.DeltaTable | None, batch: Batch) -> bool:
         """Whether it is there; JobError for another plan, or a run that was replaced."""

@@ -158,6 +158,20 @@ def test_another_driver_that_commits_right_after_is_seen(
     assert table.has(following.batch)
 
 
+def test_what_a_compaction_has_brought_along_is_seen(tmp_path: Path, table: DeltaTable) -> None:
+    """It takes over what another driver has committed in between."""
+    for number in range(3):
+        table.publish(staged(tmp_path, number, number=number))
+    opened = table.current()
+    assert opened is not None
+    following = staged(tmp_path, 3, number=3)
+    other_driver(tmp_path).publish(following)
+    opened.optimize.compact()
+    assert table.has(following.batch)
+    table.publish(following)
+    assert offsets_in(tmp_path) == [0, 1, 2, 3]
+
+
 def test_a_table_that_was_removed_is_not_remembered(tmp_path: Path, table: DeltaTable) -> None:
     """A transaction after the removed ones would be the only one of its log."""
     for number in range(3):
