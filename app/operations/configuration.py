@@ -19,8 +19,8 @@ from app.settings import Settings
 from engine.topic_keys import TOPIC_KEYS, effective
 from schemas.base import field_docstrings
 
-_OF_URLS: Final = re.compile(r"(?<=://)[^/@\s\"]+@|(?<=\S)\?[^\s\"]*")
-"""The parts of a URL that may have credentials."""
+_URL: Final = re.compile(r"(://)(?:[^/@\s\"]+@)?([^?#\s\"]*)(?:[?#][^\s\"]*)?")
+"""A URL from its scheme on; its user, query and fragment may be credentials."""
 """User name and password of a URL."""
 
 
@@ -36,7 +36,7 @@ def get_caller(exchange: Exchange) -> Answer:
 
 
 def get_settings(service: Service) -> Answer:
-    """Return every setting with its source; user names and queries of URLs are left out."""
+    """Return every setting with its source; URLs have no user, query or fragment."""
     settings = service.settings
     environment = EnvSettingsSource(Settings)()
     values = settings.model_dump(mode="json")
@@ -45,7 +45,7 @@ def get_settings(service: Service) -> Answer:
         described |= field_docstrings(part.__module__)[part.__name__]
     shown = {
         name: {
-            "value": _OF_URLS.sub("", _text(values[name])),
+            "value": _URL.sub(r"\1\2", _text(values[name])),
             "source": _source(settings, name, environment),
             "description": described.get(name, ""),
         }

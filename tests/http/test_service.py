@@ -124,7 +124,7 @@ async def test_no_part_of_a_url_that_may_be_a_secret_is_told(tmp_path: Path) -> 
     """Neither its user nor its query, wherever a setting has a URL (H8)."""
     service = Service(
         Settings(
-            data_directory=tmp_path,
+            data_directory=tmp_path / "what?",
             cors_origins=("https://secret@a.example", "https://b.example"),
             jwks="https://issuer.example/keys?token=secret&x#secret",
             jwt_issuer="https://i.example/?secret",
@@ -133,6 +133,7 @@ async def test_no_part_of_a_url_that_may_be_a_secret_is_told(tmp_path: Path) -> 
     )
     told = SettingList.model_validate_json(bytes(get_settings(service).body)).settings
     assert "secret" not in str(told)
+    assert told["data_directory"].value == str(tmp_path / "what?")
     assert told["jwks"].value == "https://issuer.example/keys"
     assert told["cors_origins"].value == '["https://a.example", "https://b.example"]'
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
 
-from app.api.routes.shared import IDENTIFIED, ExchangeDep, Responses, answers, ref
+from app.api.routes.shared import EVERYWHERE, IDENTIFIED, ExchangeDep, Responses, answers, ref
 from app.http.answers import AnswerResponse
 from app.operations.ingest import hec
 from schemas.produce import HecForm, HecResult
@@ -27,20 +27,15 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-def _error_of(status: int) -> dict[str, object]:
-    return {"text": HTTPStatus(status).phrase, "code": hec.code_of(status)}
+def _error(status: int) -> dict[str, Any]:
+    phrase = HTTPStatus(status).phrase
+    example = {"text": phrase, "code": hec.code_of(status)}
+    content = {"application/json": {"schema": ref(HecResult), "example": example}}
+    return {"description": phrase, "content": content}
 
 
 def _errors(*statuses: int) -> Responses:
-    return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "content": {
-                "application/json": {"schema": ref(HecResult), "example": _error_of(status)}
-            },
-        }
-        for status in statuses
-    }
+    return {status: _error(status) for status in sorted({*EVERYWHERE, *statuses})}
 
 
 @router.post(
@@ -48,7 +43,7 @@ def _errors(*statuses: int) -> Responses:
     operation_id="ingestHec",
     responses={
         **answers(200, HecResult, "The records are on disk"),
-        **_errors(400, 401, 403, 404, 408, 413, 415, 421, 429, 500, 503, 504, 507),
+        **_errors(404, 408, 413, 415, 504, 507),
     },
     openapi_extra={"requestBody": _BODY},
 )
@@ -68,7 +63,7 @@ async def ingest_hec(exchange: ExchangeDep, request: Request, form: FormPath) ->
     operation_id="checkHec",
     responses={
         **answers(200, HecResult, "The token's topic accepts requests"),
-        **_errors(400, 401, 403, 421, 429, 500, 503),
+        **_errors(),
     },
 )
 async def check_hec(exchange: ExchangeDep, request: Request) -> AnswerResponse:
@@ -82,7 +77,7 @@ async def check_hec(exchange: ExchangeDep, request: Request) -> AnswerResponse:
     operation_id="allowHec",
     responses={
         **answers(200, HecResult, "The token is valid"),
-        **_errors(400, 401, 403, 421, 429, 500, 503),
+        **_errors(),
     },
 )
 async def allow_hec(exchange: ExchangeDep, request: Request, form: FormPath) -> AnswerResponse:  # noqa: ARG001  # of the path

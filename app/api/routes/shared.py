@@ -241,15 +241,18 @@ KEY_HEADER: Final = Depends(_key_header)
 READ_HEADERS: Final = Depends(_read_headers)
 
 
+EVERYWHERE: Final = (400, 401, 403, 421, 429, 500, 503)
+"""The errors of every operation."""
+
+
 def problems(*statuses: int) -> Responses:
     """Return documentation of errors; each status is one shared component of the document."""
-    everywhere = (400, 401, 403, 421, 429, 500, 503)
     return {
         status: {
             "description": HTTPStatus(status).phrase,
             "content": {"application/problem+json": {"schema": ref(Problem)}},
         }
-        for status in sorted({*everywhere, *statuses})
+        for status in sorted({*EVERYWHERE, *statuses})
     }
 
 

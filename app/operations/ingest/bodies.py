@@ -98,7 +98,7 @@ def plan_of(head: Mapping[bytes, bytes], split: Split | None, profile: IngestPro
             key = attributes.get(cloudevents.KEY)
         return Plan(_event_data, headers + cloudevents.headers_of(attributes), key, pointer)
     split = split or profile.split
-    if profile.handshake == "firehose" and split != "none":
+    if firehose.is_firehose(profile) and split != "none":
         # The type is that of the body; nothing says what was given to Firehose.
         return Plan(_OF_FIREHOSE[split], headers[bool(media_type) :], key, pointer)
     return Plan(_cut_of(media_type, split), headers, key, pointer)

@@ -1,4 +1,4 @@
-"""Amazon Data Firehose: the records that it collects in the bodies that it delivers.
+"""Amazon Data Firehose: the records in the bodies that it delivers, and the receipt it needs.
 
 "Appendix: HTTP endpoint delivery request and response specifications" of its documentation. A body
 is `{"requestId": …, "timestamp": …, "records": [{"data": <base64>}, …]}`.
@@ -6,17 +6,32 @@ is `{"requestId": …, "timestamp": …, "records": [{"data": <base64>}, …]}`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from app.codecs.json_parts import json_values, record_elements, text_lines, without_bom
-from app.http.answers import Body
+from app.codecs.receipts import to_json
+from app.http.answers import Answer, Body, json_answer
 from app.http.body_faults import malformed_json
 from app.http.problems import MalformedRequest
+from app.operations.ingest.profile import IngestProfile
 from engine.errors import InvalidRecord
 from engine.types import Buffer
+
+_REQUEST_ID: Final = b"x-amz-firehose-request-id"
+
+
+def is_firehose(profile: IngestProfile) -> bool:
+    """Whether bodies and receipts are those of Amazon Data Firehose."""
+    return profile.handshake == "firehose"
+
+
+def receipt(head: Mapping[bytes, bytes], now_ms: int) -> Answer:
+    """Return the receipt that Firehose needs: with any other it repeats the request for ever."""
+    request_id = head.get(_REQUEST_ID, b"").decode("latin-1")
+    return json_answer(to_json({"requestId": request_id, "timestamp": now_ms}))
 
 
 class _Record(msgspec.Struct, gc=False):

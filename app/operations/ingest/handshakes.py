@@ -35,7 +35,6 @@ _OF_A_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,256}")
 with the same secret, which is JSON."""
 _OKTA: Final = b"x-okta-verification-challenge"
 _ASANA: Final = b"x-hook-secret"
-_FIREHOSE: Final = b"x-amz-firehose-request-id"
 _PING: Final = 1
 
 
@@ -114,17 +113,6 @@ def answer_to_post(profile: IngestProfile, asked: Asked) -> Answer | None:
     elif profile.signature is not None:
         shake = _BY_SCHEME.get(profile.signature.scheme)
     return None if shake is None else shake(profile, asked)
-
-
-def is_firehose(profile: IngestProfile) -> bool:
-    """Whether receipts are those of Amazon Data Firehose."""
-    return profile.handshake == "firehose"
-
-
-def firehose_answer(asked: Asked, now_ms: int) -> Answer:
-    """Return the receipt that Amazon Data Firehose needs: with any other it repeats for ever."""
-    request_id = asked.head.get(_FIREHOSE, b"").decode("latin-1")
-    return json_answer(to_json({"requestId": request_id, "timestamp": now_ms}))
 
 
 # -- GET -----------------------------------------------------------------------------------------

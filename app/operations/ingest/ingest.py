@@ -29,6 +29,7 @@ from app.operations.deliveries.idempotency_key import (
     run_to_end,
 )
 from app.operations.exchange import Exchange
+from app.operations.ingest import firehose
 from app.operations.ingest.batches import parts_of
 from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
 from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
@@ -36,8 +37,6 @@ from app.operations.ingest.handshakes import (
     Asked,
     answer_to_get,
     answer_to_post,
-    firehose_answer,
-    is_firehose,
 )
 from app.operations.ingest.profile import IngestProfile
 from app.operations.service import Service
@@ -64,14 +63,15 @@ async def ingest(exchange: Exchange, topic: str, call: IngestCall, query: bytes 
     key = key_of(exchange.head)
     body = await verified_body(exchange)
     profile = service.profiles.of(topic)
-    asked = Asked(exchange.head, query, body)
-    answer = answer_to_post(profile, asked)
+    answer = answer_to_post(profile, Asked(exchange.head, query, body))
     if answer is not None:
         return answer
     if key is not None:
         await use_key(append, exchange, key, body, call.split)
     answer = await append_once(append, exchange, body)
-    return firehose_answer(asked, service.clock.now_ms()) if is_firehose(profile) else answer
+    if firehose.is_firehose(profile):
+        return firehose.receipt(exchange.head, service.clock.now_ms())
+    return answer
 
 
 def probe(exchange: Exchange, topic: str, query: bytes) -> Answer:
