@@ -116,9 +116,9 @@ class _WholeHead(HTTPResponse):
 
 
 class _Paced(RawIOBase):
-    """Reads from a socket whose other end must not send a byte now and then for ever.
+    """A socket reader that raises TimeoutError if the peer sends too slowly.
 
-    A socket's timeout begins anew with each byte. Only time spent waiting counts.
+    The timeout of a socket restarts with every byte. Only the time in `readinto` is counted.
     """
 
     def __init__(self, source: RawIOBase, timeout_s: float) -> None:
@@ -133,7 +133,7 @@ class _Paced(RawIOBase):
     def readinto(self, into: bytearray | memoryview) -> int | None:  # type: ignore[override] # as it is called
         began = time.monotonic()
         count: int | None = self._source.readinto(into)
-        if self._bytes:  # the first byte has the timeout to itself: it may be waited for
+        if self._bytes:  # a long poll may take the whole timeout until the first byte
             self._waited_s += time.monotonic() - began
         self._bytes += count or 0
         if self._waited_s > self._timeout_s and self._bytes < MIN_BYTES_PER_S * self._waited_s:

@@ -19,7 +19,7 @@ from app.security.presented import (
     CREDENTIAL_HEADERS,
     Headers,
     Presented,
-    is_usual,
+    is_canonical,
     malformed,
     presented_in,
     refused,
@@ -141,7 +141,7 @@ class Security:
         if principal is None or not principal.is_valid(self._clock.now_ms()):
             principal = self.identify(operation, headers, peer)
             self.admit(principal, operation, topic)
-            if all(map(is_usual, credentials)):
+            if all(map(is_canonical, credentials)):
                 if len(self._let_in) >= MAX_LET_IN:
                     self._let_in.clear()
                 self._let_in[shown] = principal

@@ -52,10 +52,10 @@ def presented_in(headers: Headers, max_bytes: int) -> Presented | None:
     return Presented(password_of(token), is_bearer=False)
 
 
-def is_usual(header: tuple[bytes, bytes]) -> bool:
-    """Whether credentials are in the one form that their key has in this header.
+def is_canonical(header: tuple[bytes, bytes]) -> bool:
+    """Whether the header has the canonical form of its credentials, which can be cached.
 
-    Others have any number: the user name of Basic, the case of Bearer, white space.
+    A key has many other forms: any user name of Basic, any case of Bearer, extra white space.
     """
     name, value = header
     if name == b"x-api-key":

@@ -25,7 +25,7 @@ class Reach(enum.Enum):
     SOMEWHERE = "somewhere"
     """The action on any topic."""
     EVERYWHERE = "everywhere"
-    """The action on every topic: what is told is of the whole service."""
+    """The action on every topic: the operation describes the whole service."""
     TOPIC = "topic"
     """One of the actions on the topic of the path."""
 

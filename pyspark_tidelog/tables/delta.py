@@ -49,18 +49,26 @@ _LOG: Final = "_delta_log"
 _COMMITS: Final = 10  # attempts, each after another transaction came first
 
 
+@dataclass(slots=True)
+class _LastSeen:
+    """What this process knows of a table, so that the log is not read again for it."""
+
+    table: deltalake.DeltaTable | None = None
+    version: int | None = None
+    """The version that `transactions` belongs to."""
+    transactions: dict[str, int | None] = field(default_factory=dict)
+    """By name: delta-rs looks for each in the whole log."""
+    synced_version: int | None = None
+    """The last version whose log entry is on disk, once the whole log was synced."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
     """A Delta table that one job writes."""
 
     target: Target
     partition_by: tuple[str, ...] = ()
-    _synced: list[int] = field(default_factory=list, compare=False)
-    """The last version whose log entry is on disk, once this table has synced the whole log."""
-    _opened: list[deltalake.DeltaTable] = field(default_factory=list, compare=False)
-    """The table as it was last seen, once it was."""
-    _known: dict[int, dict[str, int | None]] = field(default_factory=dict, compare=False)
-    """Transactions of one version of it, by name: delta-rs looks for each in the whole log."""
+    _seen: _LastSeen = field(default_factory=_LastSeen, compare=False)
 
     @property
     def place(self) -> Place:
@@ -105,20 +113,21 @@ class DeltaTable:
 
     def _sync_log(self) -> None:
         """Sync the log's new entries: all of them at first, in case an earlier job was killed."""
-        table = self.current()
-        assert table is not None, "it was just committed to"
-        log, version = self.target.folder / _LOG, table.version()
-        if not self._synced:
+        seen = self._seen
+        assert seen.table is not None, "it was just committed to"
+        log, version = self.target.folder / _LOG, seen.table.version()
+        synced, seen.synced_version = seen.synced_version, None  # all of them after a failure, too
+        if synced is None:
             sync_tree(log)
         else:
-            new = range(self._synced.pop() + 1, version + 1)
+            new = range(synced + 1, version + 1)
             names = [f"{number:020}.json" for number in new]
             checkpoints = [each for number in new for each in log.glob(f"{number:020}.checkpoint*")]
             for file in [*(log / name for name in names), *checkpoints, log / "_last_checkpoint"]:
                 with suppress(FileNotFoundError):  # a later checkpoint may have replaced entries
                     sync_file(file)
             sync_folder(log)
-        self._synced.append(version)
+        seen.synced_version = version
 
     def files(self) -> Iterator[DataFile]:
         table = self.current()
@@ -141,20 +150,18 @@ class DeltaTable:
         Only log entries that are new since the last call are read: delta-rs reads all since the
         last checkpoint, a hundred of them, each time that it opens a table.
         """
-        if self._opened:
-            table = self._opened.pop()
-            if self._has_entry(table.version()):  # else it was removed, or created again
-                with suppress(DeltaError):  # entries since were removed, after a checkpoint
-                    table.update_incremental()
-                    self._opened.append(table)
-                    return table
-        self._known.clear()  # another table may reach the same version
+        seen = self._seen
+        # Without the entry of its version the table was removed, or created again.
+        if seen.table is not None and self._has_entry(seen.table.version()):
+            with suppress(DeltaError):  # entries since were removed, after a checkpoint
+                seen.table.update_incremental()
+                return seen.table
+        seen.table = seen.version = None  # another table may reach the same version
         try:
-            table = deltalake.DeltaTable(self.target.place)
+            seen.table = deltalake.DeltaTable(self.target.place)
         except TableNotFoundError:
             return None
-        self._opened.append(table)
-        return table
+        return seen.table
 
     def _remember(self, table: deltalake.DeltaTable, batch: Batch) -> None:
         """Take over a commit of this table, so that nobody has to look for it in the log."""
@@ -172,11 +179,10 @@ class DeltaTable:
 
     def _transactions_of(self, table: deltalake.DeltaTable) -> dict[str, int | None]:
         """Return what is known of the present version; a compaction may have changed it, too."""
-        version = table.version()
-        if version not in self._known:
-            self._known.clear()
-            self._known[version] = {}
-        return self._known[version]
+        seen = self._seen
+        if seen.version != table.version():
+            seen.version, seen.transactions = table.version(), {}
+        return seen.transactions
 
     def _holds(self, table: deltalake.DeltaTable | None, batch: Batch) -> bool:
         """Whether it is there; JobError for another plan, or a run that was replaced."""
