@@ -407,6 +407,14 @@ def problem_answer(error: Exception, *, path: str, trace: bytes | None = None) -
     )  # or a shell's prompt would follow on the same line
 
 
+def problem_as(problem: Answer, status: int, media_type: bytes, body: bytes) -> Answer:
+    """Return a problem in the format of another protocol; the other headers stay."""
+    headers = [
+        (name, media_type if name == b"content-type" else value) for name, value in problem.headers
+    ]
+    return Answer(status, headers, body)
+
+
 def trace_id_of(trace: bytes | None) -> str | None:
     """Return the trace id of the result of `trace_of`; None without one."""
     return None if trace is None else trace.split(b"-")[1].decode()

@@ -14,7 +14,7 @@ from typing import Final
 from app.api.rest_v2.media import V2
 from app.codecs.receipts import to_json
 from app.http.answers import Answer
-from app.http.problems import ServiceError, kind_of, problem_answer, problem_members
+from app.http.problems import ServiceError, kind_of, problem_answer, problem_as, problem_members
 from engine.errors import (
     EngineError,
     InvalidRecord,
@@ -72,12 +72,11 @@ def error_answer(error: Exception, *, path: str, trace: bytes | None = None) -> 
     problem = problem_answer(error, path=path, trace=trace)
     code = error_code(error)
     status = code // 100 if code >= 40000 else code
-    headers = [(name, V2 if name == b"content-type" else told) for name, told in problem.headers]
     body: dict[str, object] = {"error_code": code, "message": message_of(error)}
     offsets = _facts(error).get("offsets")
     if offsets is not None:
         body["offsets"] = offsets
-    return Answer(status, headers, to_json(body))
+    return problem_as(problem, status, V2, to_json(body))
 
 
 def error_code(error: Exception) -> int:

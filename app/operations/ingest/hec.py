@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from app.codecs.receipts import to_json
 from app.http.answers import JSON, Answer, json_answer
-from app.http.problems import Unauthenticated, kind_of, problem_answer, problem_members
+from app.http.problems import Unauthenticated, kind_of, problem_answer, problem_as, problem_members
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import Plan, json_value_cut, text_line_cut
 from app.operations.ingest.ingest import append_body
@@ -115,5 +115,4 @@ def hec_error(
     elif status == 401 and b"authorization" in head:
         status = 403
     body = to_json({"text": str(problem_members(error)["detail"]), "code": code_of(status)})
-    headers = [header for header in problem.headers if header[0] != b"content-type"]
-    return Answer(status, [(b"content-type", JSON), *headers], body)
+    return problem_as(problem, status, JSON, body)

@@ -26,6 +26,7 @@ from app.http.problems import (
     UnsupportedMediaType,
     kind_of,
     problem_answer,
+    problem_as,
     problem_members,
 )
 from app.operations.exchange import Exchange
@@ -203,10 +204,10 @@ def status_answer(
     if media_type == PROTOBUF:
         text = message.encode()
         body = b"\x08%b\x12%b%b" % (_encoded(code), _encoded(len(text)), text)
-    headers = [(name, value) for name, value in problem.headers if name != b"content-type"]
+    answer = problem_as(problem, status, media_type, body)
     if status != kind.status:
-        headers.append(RETRY_AFTER)
-    return Answer(status, [(b"content-type", media_type), *headers], body)
+        answer.headers.append(RETRY_AFTER)
+    return answer
 
 
 def _encoded(number: int) -> bytes:
