@@ -35,6 +35,9 @@ def judge(truth: Truth, question: Question, answer: Answer) -> None:
         code = problem.get("code", problem.get("error_code"))
         assert code is None or code in REFUSALS, f"{answer.status}: {code}"
         return
+    if not (answer.is_whole or question.is_endless):
+        ensure_had_to_break_off(truth, question)
+        return
     for said in said_by(question, answer):
         if question.named is not None:
             assert said.marks.get("log_id") == question.named, f"of {said.marks.get('log_id')}"
@@ -42,6 +45,12 @@ def judge(truth: Truth, question: Question, answer: Answer) -> None:
         ensure_stored(truth, said)
         ensure_consistent(question, said)
     ensure_link(answer)
+
+
+def ensure_had_to_break_off(truth: Truth, question: Question) -> None:
+    """Only a streamed answer may end early, and only if the log changed: its client notices."""
+    assert "stream=true" in question.url, "an answer without an end"
+    assert truth.log is None or len(truth.states) > 1, "nothing changed"
 
 
 def ensure_of_a_moment(states: Sequence[State], said: Said) -> None:

@@ -173,6 +173,7 @@ async def ask(app: App, question: Question, interruption: Interruption, truth: T
             answer.headers = {k.decode().lower(): v.decode() for k, v in message["headers"]}
         else:
             answer.body += bytes(message.get("body", b""))
+            answer.is_whole = not message.get("more_body", False)
 
     task = asyncio.ensure_future(app(scope, receive, send))
     for _ in range(MOST_WAITS):

@@ -55,6 +55,8 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    is_whole: bool = False
+    """Whether the end of the body came; else the connection was closed before it."""
 
 
 @dataclass

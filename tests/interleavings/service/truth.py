@@ -61,6 +61,7 @@ class Truth:
         records = [(START_MS + one, b"k%d" % (one % 2), b"%d" % one, ()) for one in numbers]
         for at in range(0, count, MOST_OF_A_BATCH):
             log.append(build_batch(records[at : at + MOST_OF_A_BATCH]))
+            self.states.append(state_of(log, log.watermarks))  # a reader may see the log's end now
         self.tell(log, log.durability.commit())
 
     def tell(self, log: Log, high_watermark: int) -> None:
