@@ -44,7 +44,8 @@ class IngestJob:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """More options of the data source; not in `repr`, because `token` may be among them."""
     compact_every_s: float | None = None
-    """Merge the small files of the tables that were written, this often; None is never."""
+    """Merge the small files of a table that was written, this often; 0 is never, and None is the
+    job's own schedule, for tables whose readers are not disturbed: Delta and Iceberg."""
     max_restarts: int | None = None
     """With `follow`, the most restarts in a row after failures; None is unlimited."""
 

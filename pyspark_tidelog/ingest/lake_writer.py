@@ -49,16 +49,12 @@ class LakeWriter:
         checkpoint: Checkpoint,
         stop: threading.Event,
         wake: threading.Event,
-        *,
-        compact_every_s: float | None = None,
     ) -> None:
         self._tables = tables
         self._stop = stop
         self.checkpoint = checkpoint
         self.written: dict[int, dict[str, Written]] = {}
         """By number and table; `progress` removes what it has reported."""
-        self._compact_every_s = compact_every_s
-        self._compacted_s = time.monotonic()
         self._not_compacted: dict[str, TableWriter] = {}
         self.compactions: SimpleQueue[IngestCompaction] = SimpleQueue()
         """Those that `progress` has not reported yet."""
@@ -95,13 +91,10 @@ class LakeWriter:
 
     def _compact(self) -> None:
         """Merge the small files of the tables that were written, if it is time."""
-        every_s = self._compact_every_s
-        if every_s is None or time.monotonic() - self._compacted_s < every_s:
-            return
-        for writer in self._not_compacted.values():
-            self.compactions.put(writer.compact())
-        self._not_compacted.clear()
-        self._compacted_s = time.monotonic()
+        for name, writer in [*self._not_compacted.items()]:
+            if writer.schedule.is_due(time.monotonic()):
+                self.compactions.put(writer.compact())
+                del self._not_compacted[name]
 
     def _count(self, batch_id: int, table: str, new: Written) -> None:
         """Count what was published, even if Spark fails before it records the micro-batch."""

@@ -106,12 +106,12 @@ def _run_job(
         for noisy in ("py4j.clientserver", "SQLQueryContextLogger"):
             stack.enter_context(_muted(noisy))
         tables: Tables = (
-            OneTable(TableWriter(plan, identity.job_id, checkpoint.run))
+            OneTable(TableWriter(plan, identity.job_id, checkpoint.run, job.compact_every_s))
             if plan is not None
             else TopicTables(job, target, options, identity, checkpoint=checkpoint, stack=stack)
         )
         stop, wake = signals.stop, signals.wake
-        writer = LakeWriter(tables, checkpoint, stop, wake, compact_every_s=job.compact_every_s)
+        writer = LakeWriter(tables, checkpoint, stop, wake)
         return _Run(job, writer, opened, signals, listener).go()
 
 

@@ -19,6 +19,8 @@ from pyspark_tidelog.tables.table import Batch
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_CHARACTERS: Final = 200
+_MANY_FILES: Final = 200
+_SHARE: Final = 20  # a compaction may take a twentieth of the time
 
 
 class Written(NamedTuple):
@@ -33,16 +35,47 @@ class Written(NamedTuple):
         return Written(*map(sum, zip(self, *more, strict=True)))
 
 
+class CompactionSchedule:
+    """When the small files of a table are merged: this often, or after many new files.
+
+    The latter is for tables whose readers are not disturbed, so only their files are counted.
+    """
+
+    def __init__(self, every_s: float | None, now_s: float) -> None:
+        self._every_s = every_s
+        self._last_s = now_s
+        self._took_s = 0.0
+        self._new_files = 0
+
+    def added(self, files: int) -> None:
+        """Count files that a micro-batch has added."""
+        self._new_files += files
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether a table that was written should be compacted now."""
+        passed_s = now_s - self._last_s
+        if self._every_s is None:
+            return self._new_files >= _MANY_FILES and passed_s >= _SHARE * self._took_s
+        return 0 < self._every_s <= passed_s
+
+    def done(self, took_s: float, now_s: float) -> None:
+        """Begin anew after a compaction, a failed one too."""
+        self._last_s, self._took_s, self._new_files = now_s, took_s, 0
+
+
 class TableWriter:
     """Adds each micro-batch to one table once."""
 
-    def __init__(self, plan: Plan, job_id: str, run: int) -> None:
+    def __init__(
+        self, plan: Plan, job_id: str, run: int, compact_every_s: float | None = None
+    ) -> None:
         self._layout = plan.layout
         self._table = plan.table()
         self._bad_records = plan.bad_records()
         self._job_id = job_id
         self._run = run
         self.name = str(plan.target)
+        self.schedule = CompactionSchedule(compact_every_s, time.monotonic())
         self._has_warned = False
 
     def check(self, records: DataFrame) -> None:
@@ -61,6 +94,7 @@ class TableWriter:
             if seen is not None and has_bad and self._bad_records is None:
                 raise JobError(seen.sentence())
             self._table.publish(staged)
+            self.schedule.added(len(staged.files))
             yield Written(staged.rows, 0, 0 if seen is None else self._unknown(seen))
         if seen is not None and has_bad and self._bad_records is not None:
             bad = self._bad_records.add(seen.bad, batch)
@@ -89,4 +123,5 @@ class TableWriter:
         except (JobError, OSError) as failure:
             error = str(failure)
         seconds = time.monotonic() - started_s
+        self.schedule.done(seconds, time.monotonic())
         return IngestCompaction(self.name, done.files_before, done.files_after, seconds, error)

@@ -66,7 +66,9 @@ class TopicTables:
             own = replace(self._identity, terms=plan.terms)
             join(self._stack, self._checkpoint, plan.places(), own)
             run = self._checkpoint.run
-            self._writers[topic] = TableWriter(plan, self._identity.job_id, run)
+            self._writers[topic] = TableWriter(
+                plan, self._identity.job_id, run, self._job.compact_every_s
+            )
         return self._writers[topic]
 
     def _job_of(self, topic: str) -> IngestJob:

@@ -16,13 +16,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.tables.delta import DeltaTable
+from pyspark_tidelog.tables.delta_log import LOG_FOLDER
 from pyspark_tidelog.tables.durable_files import sync_file, sync_tree
 from pyspark_tidelog.tables.parquet_files import batch_of
 from pyspark_tidelog.tables.storage import Storage, sentence_of
 from pyspark_tidelog.tables.target import is_remote
 
 _ATTEMPTS: Final = 5  # each after another transaction came first
-_LOG: Final = "_delta_log"
 
 
 def compact_delta(table: DeltaTable, target_bytes: int) -> Compacted:
@@ -74,4 +74,4 @@ def _sync(table: DeltaTable, new: Iterable[str]) -> None:
         return
     for uri in new:
         sync_file(Path(uri.removeprefix("file://")))
-    sync_tree(table.target.folder / _LOG)
+    sync_tree(table.target.folder / LOG_FOLDER)

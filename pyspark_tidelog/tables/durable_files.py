@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from pyspark_tidelog.errors import JobError
 
@@ -56,6 +57,23 @@ def replace_text(path: Path, text: str) -> None:
         os.fsync(handle.fileno())
     staging.replace(path)
     sync_folder(path.parent)
+
+
+def create_file(path: Path, data: bytes) -> bool:
+    """Create a file durably unless there is one, in one step; return whether it was created."""
+    staging = path.with_name(f".{path.name}.{uuid4()}.tmp")
+    try:
+        with staging.open("xb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.link(staging, path)
+    except FileExistsError:
+        return False
+    finally:
+        staging.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
 
 
 @contextmanager

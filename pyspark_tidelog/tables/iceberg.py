@@ -70,6 +70,9 @@ PLAN: Final = "tidelog.plan"
 KEPT_SNAPSHOTS: Final = 20
 """Of a table, unless its property says otherwise: each makes every commit 1.4 ms longer."""
 
+KEPT_COMPACTIONS: Final = 10
+"""What these have replaced stays, for the readers that began before them."""
+
 _BOUNDED: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": str(KEPT_SNAPSHOTS),
@@ -299,15 +302,19 @@ def _expired(table: CatalogTable) -> list[int]:
     """Return the snapshots that the next commit expires: the oldest beyond those that are kept.
 
     The table's property says how many, as in Iceberg's own procedure. Branches and tags stay, and
-    so does what a compaction has replaced: a reader may still need its files, which a vacuum
-    removes once no snapshot names them.
+    so does what the last compactions have replaced: a reader may still need its files, which a
+    vacuum removes once no snapshot names them.
     """
     snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
     kept = int(table.properties.get(_KEPT_PROPERTY, KEPT_SNAPSHOTS))
     needed = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    for one in snapshots:
-        if one.summary is not None and one.summary.operation is not Operation.APPEND:
-            needed |= {one.snapshot_id, one.parent_snapshot_id or one.snapshot_id}
+    replacing = [
+        one
+        for one in snapshots
+        if one.summary is not None and one.summary.operation is not Operation.APPEND
+    ]
+    for one in replacing[-KEPT_COMPACTIONS:]:
+        needed |= {one.snapshot_id, one.parent_snapshot_id or one.snapshot_id}
     old = (one.snapshot_id for one in snapshots[: max(len(snapshots) + 1 - kept, 0)])
     return [snapshot_id for snapshot_id in old if snapshot_id not in needed]
 

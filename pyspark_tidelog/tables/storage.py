@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from pyspark_tidelog.errors import JobFailed
+from pyspark_tidelog.tables.durable_files import create_file
 from pyspark_tidelog.tables.target import is_remote
 
 if TYPE_CHECKING:
@@ -67,12 +68,16 @@ class Storage:
             os.fsync(local.fileno())
 
     def load(self, name: str) -> bytes | None:
-        """Return a small object of an object store, None if it does not exist."""
+        """Return a small file, None if it does not exist."""
+        if not is_remote(self.url):
+            with suppress(FileNotFoundError):
+                return Path(self.url, name).read_bytes()
+            return None
         found = self.load_tagged(name)
         return None if found is None else found.data
 
     def load_tagged(self, name: str) -> Tagged | None:
-        """Return a small object and its entity tag, None if it does not exist."""
+        """Return an object of an object store and its entity tag, None if it does not exist."""
         import obstore  # noqa: PLC0415 -- an extra
 
         with self._errors("read"), suppress(FileNotFoundError):
@@ -81,16 +86,19 @@ class Storage:
         return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Store a small object unless it exists, in one step; return whether it holds `data`.
+        """Store a small file durably unless it exists, in one step; return whether it holds `data`.
 
         A put is repeated if its answer was lost, and then finds what it has stored itself.
         """
+        if not is_remote(self.url):
+            return create_file(Path(self.url, name), data)
         return self.exchange(name, data, None) is not None or self.load(name) == data
 
     def exchange(self, name: str, data: bytes, tag: str | None) -> str | None:
-        """Replace a small object if its entity tag is `tag`, None for one that does not exist yet.
+        """Replace an object if its entity tag is `tag`, None for one that does not exist yet.
 
-        This is one step. Returns the new tag, or None if the object is another one.
+        This is one step, of object stores only. Returns the new tag, or None if the object is
+        another one.
         """
         import obstore  # noqa: PLC0415 -- an extra
         from obstore.exceptions import (  # noqa: PLC0415 -- the same

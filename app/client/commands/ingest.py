@@ -106,9 +106,10 @@ CompactEveryOption: TypeAlias = Annotated[
     float | None,
     typer.Option(
         "--compact-every",
-        min=1,
+        min=0,
         metavar="MINUTES",
-        help="Merge small files this often. Default: never.",
+        help="Merge small files this often, 0 for never. Default: after 200 new files, in Delta "
+        "and Iceberg tables.",
         rich_help_panel=_RUN,
     ),
 ]

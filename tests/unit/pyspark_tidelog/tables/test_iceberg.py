@@ -141,6 +141,22 @@ def test_a_table_keeps_few_snapshots_and_lists_few_manifests(
     assert snapshots_of(table) == 6
 
 
+def test_a_table_keeps_what_the_last_compactions_have_replaced(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what all of them have: a job that merges each hour would slow down within weeks."""
+    monkeypatch.setattr(iceberg, "KEPT_SNAPSHOTS", 3)
+    monkeypatch.setattr(iceberg, "KEPT_COMPACTIONS", 2)
+    counts = []
+    for number in range(12):
+        add(table, offsets(number), number)
+        if number % 2:
+            assert compact_table(table, is_job=True).files_after == 1
+            counts.append(snapshots_of(table))
+    assert counts[3:] == [counts[3]] * 3
+    assert sorted(rows_in(table)) == [(number, None) for number in range(12)]
+
+
 def test_a_micro_batch_is_committed_once(table: IcebergTable) -> None:
     """A second driver with the same micro-batch adds nothing; nor does one after expiry."""
     first = table.stage(offsets(1), Batch("job", 0, 7))
