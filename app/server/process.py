@@ -75,6 +75,8 @@ class Server(uvicorn.Server):
         self.certificates = certificates
         """The certificates, with TLS."""
         self._watching: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
         self.addresses: list[str] = []
         """The addresses listened on, once the server listens."""
 
@@ -86,7 +88,19 @@ class Server(uvicorn.Server):
         """
         self._service.drain_soon()
         self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.stop()
+
+    def stop(self) -> None:
+        """End soon; safe in signal handlers."""
         self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def main_loop(self) -> None:
+        """Keep the date of answers until the end: uvicorn's own wakes ten times for each second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving and close the logs in order, even when clients are not waited for."""
@@ -98,6 +112,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address: with port 0 it is not known before."""
+        self._loop = asyncio.get_running_loop()
         self._take_handshakes()
         await super().startup(sockets)
         watches = []
@@ -168,9 +183,6 @@ def _allow_files() -> None:
 def server_of(service: Service, *, host: str, port: int) -> Server:
     """Return a server that is ready to run."""
 
-    def stop() -> None:
-        server.should_exit = True
-
     service.sites.listen_on(host)
     warn_of_open_files(service.settings)
     options = tls_options(service.settings)
@@ -185,7 +197,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     )
     idle_s = service.settings.keep_alive_ms // 1000
     config = uvicorn.Config(
-        compose(service, stop),
+        compose(service, lambda: server.stop()),  # the server is made with the application
         host=host,
         port=port,
         loop="uvloop",

@@ -29,6 +29,12 @@ FILE_BYTES: Final = 128 << 20
 
 OPEN_FILES: Final = 32
 
+COMPRESSION: Final = "zstd"
+"""Half the bytes of Snappy for JSON, in less time. It is the default of Iceberg."""
+
+_DIFFERENT: Final = frozenset({"offset", "timestamp", "value"})
+"""Columns whose values differ: a dictionary would be built, and given up at a megabyte."""
+
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Key = tuple[Any, ...]
@@ -165,6 +171,13 @@ class _Part:
         return self._file.close()
 
 
+def _with_dictionary(schema: pa.Schema) -> list[str] | bool:
+    """Return the columns that get one: all, if some are nested, which have other names in a file."""
+    if any(pa.types.is_nested(each.type) for each in schema):
+        return True
+    return [name for name in schema.names if name not in _DIFFERENT]
+
+
 class _OpenFile:
     """A Parquet file that is being written."""
 
@@ -176,7 +189,11 @@ class _OpenFile:
         self._metadata: list[pq.FileMetaData] = []
         self._output = pa.PythonFile(self._opened.__enter__(), mode="w")
         self._writer = pq.ParquetWriter(
-            self._output, writer.schema, metadata_collector=self._metadata
+            self._output,
+            writer.schema,
+            compression=COMPRESSION,
+            use_dictionary=_with_dictionary(writer.schema),
+            metadata_collector=self._metadata,
         )
 
     @property
