@@ -182,7 +182,6 @@ def _allow_files() -> None:
 
 def server_of(service: Service, *, host: str, port: int) -> Server:
     """Return a server that is ready to run."""
-
     service.sites.listen_on(host)
     warn_of_open_files(service.settings)
     options = tls_options(service.settings)

@@ -31,7 +31,7 @@ from pyspark_tidelog.tables.parquet_files import (
     write_on_executors,
 )
 from pyspark_tidelog.tables.places import FolderPlace, ObjectPlace, Place
-from pyspark_tidelog.tables.storage import Storage, sentence_of
+from pyspark_tidelog.tables.storage import Storage, sentence_of, storage_failure
 from pyspark_tidelog.tables.table import (
     Batch,
     DataFile,
@@ -121,6 +121,8 @@ class DeltaTable:
                 known = DeltaLog(self.target, self.partition_by, _transactions(batch))
             except TableNotFoundError:
                 return None
+            except DeltaError as error:
+                raise storage_failure(self.target, "read", error) from error
         self._logs[batch.job_id] = known
         return known
 

@@ -164,7 +164,7 @@ class DeltaLog:
             self._refuse(f"the table feature {min(unknown)}")
 
     def _take_metadata(self, told: Mapping[str, Any]) -> None:
-        configuration = told["configuration"]
+        configuration = told.get("configuration") or {}
         for text in (told["schemaString"], *configuration):
             for sign, name in _NOT_HONOURED.items():
                 if sign in text:

@@ -63,6 +63,24 @@ if hasattr(spark, "_jsc"):
 print(json.dumps(result))
 """
 
+# Two micro-batches into a table, and what the verifier says of it.
+INGEST = """
+import json, os, sys
+from pyspark.sql import SparkSession
+from pyspark_tidelog.ingest import run
+from pyspark_tidelog.ingest.job import IngestJob
+from pyspark_tidelog.lake.lake import Lake
+
+url, topic, to, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+job = IngestJob(url, topic, to, checkpoint, schema="n BIGINT", max_offsets_per_trigger=100)
+report = run(job, spark=spark)
+place = lambda _: __import__("pyspark_tidelog").__file__
+places = spark.sparkContext.parallelize(range(8), 8).map(place).distinct().collect()
+verdict = Lake(to).verify({"url": url}, checkpoint=checkpoint)
+print(json.dumps([report.rows, report.batches, verdict.is_same, verdict.rows, places]))
+"""
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -222,6 +240,58 @@ def test_a_cluster_needs_one_wheel_and_may_reach_the_service_by_another_address(
     assert b"/batches?acks=all" in asked, "and write"
     assert b"/splits" not in asked, "the driver plans"
     assert b"/transactions" not in asked, "and commits by its own"
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_cluster_fills_a_table_with_the_wheel_alone(
+    tidelog: ServiceProcess,
+    topic: str,
+    tmp_path: Path,
+    installed: Path,
+    environment: dict[str, str],
+    master: str,
+    kind: str,
+) -> None:
+    """Executors have the wheel and the libraries of its extras, and nothing of the repository."""
+    source = f"{topic}-source"
+    tidelog.put_topic(source, partitions=2)
+    for first in range(0, 200, 50):
+        records = [{"value": {"n": first + number}} for number in range(50)]
+        tidelog.call(
+            "POST",
+            f"/v1/topics/{source}/partitions/{first // 50 % 2}/records",
+            json.dumps({"records": records}).encode(),
+        )
+    (tmp_path / "job.py").write_text(INGEST)
+    to = f"delta:{tmp_path / 'lake'}" if kind == "delta" else "iceberg:kept.air.flights"
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    submitted = subprocess.run(
+        [
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            *("--master", master),
+            *(part for item in conf.items() for part in ("--conf", "=".join(item))),
+            str(tmp_path / "job.py"),
+            *(tidelog.url, source, to, str(tmp_path / "checkpoint")),
+        ],
+        env=environment
+        | {
+            "PYICEBERG_CATALOG__KEPT__URI": f"sqlite:///{tmp_path / 'catalog.db'}",
+            "PYICEBERG_CATALOG__KEPT__WAREHOUSE": f"file://{tmp_path / 'warehouse'}",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert submitted.returncode == 0, submitted.stderr[-5000:]
+    rows, batches, is_same, verified, places = json.loads(submitted.stdout.splitlines()[-1])
+    assert (rows, batches, is_same, verified) == (200, 2, True, 200)
+    assert places == [str(installed / "pyspark_tidelog" / "__init__.py")]
 
 
 def test_a_client_of_spark_connect_needs_nothing_of_ours(
