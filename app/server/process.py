@@ -195,8 +195,12 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         max_header_bytes=service.settings.max_header_bytes,
     )
     idle_s = service.settings.keep_alive_ms // 1000
+
+    def stop() -> None:
+        server.stop()
+
     config = uvicorn.Config(
-        compose(service, lambda: server.stop()),  # the server is made with the application
+        compose(service, stop),
         host=host,
         port=port,
         loop="uvloop",

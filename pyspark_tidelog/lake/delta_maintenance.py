@@ -19,7 +19,7 @@ from pyspark_tidelog.lake.compaction import Compacted
 from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.delta_log import LOG_FOLDER
 from pyspark_tidelog.tables.durable_files import sync_file, sync_tree
-from pyspark_tidelog.tables.parquet_files import COMPRESSION, batch_of
+from pyspark_tidelog.tables.parquet_files import batch_of
 from pyspark_tidelog.tables.storage import Storage, sentence_of
 from pyspark_tidelog.tables.target import is_remote
 
@@ -38,7 +38,7 @@ def compact_delta(table: DeltaTable, target_bytes: int) -> Compacted:
         try:
             current.optimize.compact(
                 target_size=target_bytes,
-                writer_properties=WriterProperties(compression=COMPRESSION.upper()),
+                writer_properties=WriterProperties(compression="ZSTD"),  # as the job's files,
             )
         except (DeltaError, OSError) as error:
             if isinstance(error, CommitFailedError) and attempts:

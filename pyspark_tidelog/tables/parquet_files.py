@@ -172,7 +172,7 @@ class _Part:
 
 
 def _with_dictionary(schema: pa.Schema) -> list[str] | bool:
-    """Return the columns that get one: all, if some are nested, which have other names in a file."""
+    """Return the columns that get one: all if some are nested, whose names in files are others."""
     if any(pa.types.is_nested(each.type) for each in schema):
         return True
     return [name for name in schema.names if name not in _DIFFERENT]
