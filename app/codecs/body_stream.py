@@ -318,16 +318,16 @@ class Lines:
         if not end:
             end = self._held.find(b"\n", max(self._searched, self._part_bytes)) + 1
             self._searched = len(self._held)
-        if end:
-            return self._take(end)
-        if len(self._held) > self._limit_bytes:
-            raise TooLarge(
-                f"a line is longer than {_LIMIT} ({self._limit_bytes})",
-                limit=_LIMIT,
-                limit_bytes=self._limit_bytes,
-                actual_bytes=len(self._held),
-            )
-        return None
+            # Also of a whole line: how the network cut the body must not decide.
+            line_bytes = end - 1 if end else len(self._held)
+            if line_bytes > self._limit_bytes:
+                raise TooLarge(
+                    f"a line is longer than {_LIMIT} ({self._limit_bytes})",
+                    limit=_LIMIT,
+                    limit_bytes=self._limit_bytes,
+                    actual_bytes=line_bytes,
+                )
+        return self._take(end) if end else None
 
     def take_whole(self) -> bytes:
         """Return the lines that are complete."""

@@ -267,7 +267,6 @@ def _text(challenge: str | None) -> Answer | None:
         return None
     headers: Headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
-        (b"x-content-type-options", b"nosniff"),
         NO_STORE,
     ]
     return Answer(200, headers, challenge.encode())

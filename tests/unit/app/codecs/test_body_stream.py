@@ -14,6 +14,7 @@ from app.codecs.body_stream import (
     FED_BYTES,
     MAX_SMALL_MEMBERS,
     PIECE_BYTES,
+    Lines,
     decode_body,
     decoder_of,
 )
@@ -195,3 +196,28 @@ def test_a_body_spends_the_budget_of_its_batches() -> None:
         decode_body(gzip.compress(bytes(600)), b"gzip", limit=LIMIT, budget=budget)
     with pytest.raises(TooLarge):
         decode_body(gzip.compress(bytes(300)), b"gzip", limit=("x", 200), budget=budget)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 40, 1_000])
+@pytest.mark.parametrize(("line_bytes", "is_taken"), [(40, True), (41, False)])
+def test_a_line_is_too_long_however_it_was_cut_on_its_way(
+    piece_bytes: int, line_bytes: int, *, is_taken: bool
+) -> None:
+    """The network decides what arrives together, and must not decide what is refused."""
+    lines = Lines(part_bytes=20, limit_bytes=40)
+    body = b"x" * line_bytes + b"\n" + b"y" * 30
+    taken = []
+
+    def feed() -> None:
+        for start in range(0, len(body), piece_bytes):
+            lines.add(body[start : start + piece_bytes])
+            while (part := lines.take_full()) is not None:
+                taken.append(part)
+
+    if is_taken:
+        feed()
+    else:
+        with pytest.raises(TooLarge) as refused:
+            feed()
+        assert refused.value.facts()["limit_bytes"] == 40
+    assert taken == [body[: line_bytes + 1]] * is_taken
