@@ -20,7 +20,8 @@ from engine.fs import names
 from tests.support.builders import DATA, EVENTS, SMALL_INDEXES, World, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.logs import fill, read_values
-from tests.support.service import RAW, RECORDS, Api, client_of, fast, open_service
+from tests.support.service import RAW, RECORDS, Api, open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ async def served(disk: ForgetfulDisk) -> AsyncIterator[Api]:
             retention_check_interval_ms=1 << 40,
             checkpoint_interval_ms=1 << 40,
         ) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         yield Api(service, client)
 

@@ -11,7 +11,8 @@ import pytest
 from engine.clock import SystemClock
 from tests.support.builders import DATA, SMALL_INDEXES, with_data
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import NDJSON, Api, client_of, fast, open_service
+from tests.support.service import NDJSON, Api, open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +32,7 @@ async def served(disk: ForgetfulDisk) -> AsyncIterator[Api]:
     }
     async with (
         open_service(DATA, fs=disk, **settings) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         yield Api(service, client)
 

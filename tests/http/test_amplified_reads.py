@@ -17,9 +17,10 @@ from app.operations.service import Service
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.events import tailing
-from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running, slow
+from tests.support.service import BATCHES, RAW, RECORDS, Api, running
 from tests.support.turnstile import Turnstile, hang_up_meanwhile
-from tests.support.wire import Listener, request, wired
+from tests.support.wire import Listener, request
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +62,8 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
 def clients(service: Service) -> dict[str, httpx.AsyncClient]:
     return {
         "hot": wired(service),
-        "fast": client_of(fast(service)),
-        "fastapi": client_of(slow(service)),
+        "fast": wired(service),
+        "fastapi": wired(service, is_hot=False),
     }
 
 

@@ -13,8 +13,9 @@ import pytest
 from app.operations.service import Service
 from tests.support.counting import counted, is_ours
 from tests.support.credentials import bearer, create_key
-from tests.support.service import client_of, fast, open_service
+from tests.support.service import open_service
 from tests.support.wire import Listener
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ def url_of(path: str) -> str:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     """A service with keys, and a topic that has records."""
     key = create_key(tmp_path, "root", "admin:*", "append:*", "read:*")
-    async with open_service(tmp_path) as service, client_of(fast(service)) as client:
+    async with open_service(tmp_path) as service, wired(service) as client:
         client.headers.update(bearer(key))
         await client.put("/v1/topics/events", json={})
         for _ in range(20):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import RECORDS, client_of, fast, open_service, running
-from tests.support.wire import wired
+from tests.support.service import RECORDS, open_service, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def test_administrative_actions_are_audited(
         caplog.clear()
         await api.client.post("/v1/topics/events/partitions/0/flush")
         await api.client.delete("/v1/topics/events", headers=reader)
-        async with client_of(fast(api.service)) as nobody:
+        async with wired(api.service) as nobody:
             await nobody.delete("/v1/topics/events")
         await api.client.delete("/v1/topics/events")
         await api.client.post("/v1/topics/events")  # not an operation, so it is not audited

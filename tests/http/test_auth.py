@@ -32,6 +32,7 @@ from tests.support.service import (
     slow,
 )
 from tests.support.time import ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +54,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Api]:
 
 def as_nobody(api: Api) -> httpx.AsyncClient:
     """Another client, without credentials."""
-    return client_of(fast(api.service))
+    return wired(api.service)
 
 
 async def as_key(api: Api, name: str, *scopes: str, **more: Any) -> httpx.AsyncClient:
@@ -229,7 +230,6 @@ WRONG: dict[str, tuple[bytes, int, str, str]] = {
     "another scheme": (b"Basic YWRhOmI=", 401, "unauthenticated", "invalid_token"),
     "no scheme": (b"tlk_0_0", 401, "unauthenticated", "invalid_token"),
     "no token": (b"Bearer", 400, "malformed_request", "invalid_request"),
-    "an empty token": (b"Bearer   ", 400, "malformed_request", "invalid_request"),
     "two tokens": (b"Bearer a b", 400, "malformed_request", "invalid_request"),
     "a list": (b"Bearer a, Bearer b", 400, "malformed_request", "invalid_request"),
     "an unknown key": (b"Bearer tlk_0_0", 401, "unauthenticated", "invalid_token"),
@@ -256,7 +256,7 @@ async def test_two_headers_are_one_too_many(guarded: Api) -> None:
     async with as_nobody(guarded) as client:
         for path in (OFFSETS, "/v1/topics"):
             problem = check(await client.get(path, headers=headers), 400, "malformed_request")
-            assert problem["header"] == "authorization"
+            assert problem["detail"] == "authorization: send each of them at most once"
 
 
 async def test_a_scheme_is_known_in_any_spelling(guarded: Api) -> None:
@@ -316,7 +316,7 @@ async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
     service = Service(Settings(data_directory=tmp_path))
     with pytest.raises(Exception, match="tidelog-api-keys"):
         await service.open()
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         check(await client.get("/v1/topics"), 503, "recovering")
     await service.close()
 
@@ -324,7 +324,7 @@ async def test_a_damaged_file_of_keys_stops_the_start(tmp_path: Path) -> None:
 async def test_before_the_keys_are_read_all_callers_are_refused(tmp_path: Path) -> None:
     """The probes respond, everything else is 503: the service is never open while it starts."""
     service = Service(Settings(data_directory=tmp_path))
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         check(await client.get("/v1/topics"), 503, "recovering")
         check(await client.get("/metrics"), 503, "recovering")
         assert (await client.get("/livez")).status_code == 200

@@ -23,8 +23,8 @@ from tests.support.service import (
     client_of,
     open_service,
     running,
-    slow,
 )
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -225,7 +225,7 @@ async def test_a_304_costs_no_read_of_the_data() -> None:
     """The response depends only on the URL and the tag (R11)."""
     disk = CountingDisk()
     fs: FileSystem = disk
-    async with open_service(DATA, fs=fs) as service, client_of(slow(service)) as client:
+    async with open_service(DATA, fs=fs) as service, wired(service, is_hot=False) as client:
         api = Api(service, client)
         await api.create(segment_index_bytes="16384")
         for kind in (RECORDS, BATCHES):

@@ -22,13 +22,11 @@ from tests.support.service import (
     RAW,
     RECORDS,
     Api,
-    client_of,
-    fast,
     running,
-    slow,
 )
 from tests.support.turnstile import Turnstile, hang_up_meanwhile
 from tests.support.wire import Listener, request
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +62,7 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
 
 
 def clients(service: Service) -> dict[str, httpx.AsyncClient]:
-    return {"fast": client_of(fast(service)), "slow": client_of(slow(service))}
+    return {"fast": wired(service), "slow": wired(service, is_hot=False)}
 
 
 async def test_five_hundred_bombs_in_one_request_are_refused(

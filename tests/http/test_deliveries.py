@@ -26,12 +26,11 @@ from tests.support.service import (
     RAW,
     RECORDS,
     Api,
-    client_of,
-    fast,
     open_service,
     running,
 )
 from tests.support.time import START_MS, ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +42,7 @@ DAY_MS = 86_400_000
 async def running_at(clock: ManualClock, directory: Path) -> AsyncIterator[Api]:
     async with (
         open_service(directory, clock=clock) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         yield Api(service, client)
 

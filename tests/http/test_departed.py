@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import BATCHES, OFFSETS, RECORDS, client_of, fast, open_in_memory
+from tests.support.service import BATCHES, OFFSETS, RECORDS, open_in_memory
 from tests.support.wire import Listener, request, turn
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 async def make_topic(service: Service) -> None:
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         assert (await client.put("/v1/topics/events", json={})).status_code == 201
 
 

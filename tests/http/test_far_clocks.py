@@ -6,8 +6,9 @@ import pytest
 
 from engine.records.builder import build_batch
 from engine.types import INT64_MAX
-from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, client_of, fast, open_service
+from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, Api, open_service
 from tests.support.time import ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ async def test_a_clock_that_is_far_off_breaks_nothing(tmp_path: Path) -> None:
     """Records without a time get the clock's, bounds go by it, times before it are taken (A6)."""
     clock = ManualClock()
     walls = (0, 2**62, 0)
-    async with open_service(tmp_path, clock=clock) as service, client_of(fast(service)) as client:
+    async with open_service(tmp_path, clock=clock) as service, wired(service) as client:
         api = Api(service, client)
         await api.create(retention_ms=-1)
         for now_ms in walls:
@@ -39,7 +40,7 @@ async def test_a_record_from_the_far_future_is_refused(tmp_path: Path) -> None:
     """In JSON and in raw batches a time beyond the bound is 422, and nothing is written (A6)."""
     batch = bytes(build_batch([(INT64_MAX, None, b"x", [])]))
     clock = ManualClock()
-    async with open_service(tmp_path, clock=clock) as service, client_of(fast(service)) as client:
+    async with open_service(tmp_path, clock=clock) as service, wired(service) as client:
         api = Api(service, client)
         await api.create()
         for now_ms in (0, YEAR_10000_MS):

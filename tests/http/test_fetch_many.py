@@ -20,6 +20,7 @@ from engine.records.builder import build_batch
 from tests.support.credentials import bearer, create_key
 from tests.support.events import quiet
 from tests.support.service import Api, client_of, fast, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -440,7 +441,7 @@ async def test_a_forbidden_topic_fails_its_partition_only(tmp_path: Path) -> Non
             await api.create(topic)
             await api.append(topic, path=f"/v1/topics/{topic}/partitions/0/records")
         wanted = [{"topic": name, "partition": 0} for name in ("open", "closed", "nowhere")]
-        async with client_of(fast(api.service)) as client:
+        async with wired(api.service) as client:
             answer = await client.post(FETCH, json={"partitions": wanted}, headers=reader)
     found = answer.json()["partitions"]
     assert values(found[0]) == ["open"]

@@ -11,8 +11,9 @@ from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from engine.records.header import HEADER_BYTES, Codec
 from schemas.groups import GroupLag
-from tests.support.service import BATCHES, RAW, Api, client_of, fast, open_service
+from tests.support.service import BATCHES, RAW, Api, open_service
 from tests.support.time import START_MS, ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ async def api(tmp_path: Path, clock: ManualClock, anyio_backend: str) -> AsyncIt
     """A service whose clock the test sets, with a topic of two partitions."""
     async with (
         open_service(tmp_path, clock=clock, offsets_topic_partitions=1) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         api = Api(service, client)
         await api.create(partitions=2, retention_ms="-1")
@@ -141,7 +142,7 @@ async def test_ages_end_with_the_decoding_budget(tmp_path: Path) -> None:
             max_decoded_bytes=content_bytes,
             max_decompressed_batch_bytes=content_bytes,
         ) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         api = Api(service, client)
         await api.create(partitions=2)

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import client_of, fast, open_service
+from tests.support.service import open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +19,7 @@ async def keyed(tmp_path: Path, anyio_backend: str) -> AsyncIterator[dict[str, h
     scopes = {"root": ("admin:*", "read:*"), "one": ("read:events",), "two": ("read:events",)}
     keys = {name: create_key(tmp_path, name, *some) for name, some in scopes.items()}
     async with open_service(tmp_path) as service:
-        clients = {name: client_of(fast(service)) for name in keys}
+        clients = {name: wired(service) for name in keys}
         for name, client in clients.items():
             client.headers.update(bearer(keys[name]))
         for topic in ("events", "other"):

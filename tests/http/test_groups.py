@@ -18,7 +18,8 @@ from engine.records.batch import BatchView
 from engine.records.scan import iter_headers
 from engine.types import TopicPartition
 from schemas.groups import GroupLag, GroupList, GroupOffset, GroupOffsetList
-from tests.support.service import Api, client_of, fast, local, running
+from tests.support.service import Api, local, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -405,7 +406,7 @@ async def test_a_service_that_reads_its_cursors_is_not_ready(tmp_path: Path) -> 
         await api.create()
         await put(api, 0)
     service = Service(Settings(data_directory=tmp_path))
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         local(service).runtime.open()
         local(service).groups.load()
         report = await client.get("/readyz")

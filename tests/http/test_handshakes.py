@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.service import Api, client_of, slow
+from tests.support.service import Api
 from tests.support.webhooks import SENDERS, Head
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +58,7 @@ async def way(request: pytest.FixtureRequest, api: Api) -> Any:
     if request.param == "hot":
         yield api.client
         return
-    async with client_of(slow(api.service)) as client:
+    async with wired(api.service, is_hot=False) as client:
         yield client
 
 

@@ -9,7 +9,8 @@ from app.api.lifespan import lifespan
 from app.operations.service import Service
 from app.settings import Settings
 from engine.errors import DirectoryLocked, Recovering
-from tests.support.service import RECORDS, Api, client_of, fast, open_service, running
+from tests.support.service import RECORDS, Api, open_service, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def test_metrics_count_what_happened(api: Api) -> None:
 async def test_a_recovering_service_answers_503(tmp_path: Path) -> None:
     """Before the logs are open: alive, not ready with progress, everything else retryable (H2)."""
     service = Service(Settings(data_directory=tmp_path))
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "recovering")
         assert ready.json()["recovery"] == {
@@ -212,7 +213,7 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
 async def test_the_lifespan_opens_while_it_answers(tmp_path: Path) -> None:
     """The application responds at once and becomes ready by itself; closing leaves it draining."""
     service = Service(Settings(data_directory=tmp_path))
-    async with lifespan(service, pytest.fail), client_of(fast(service)) as client:
+    async with lifespan(service, pytest.fail), wired(service) as client:
         while (await client.get("/readyz")).status_code != 200:
             await checkpoint()
     assert service.readiness() == {"status": "draining"}

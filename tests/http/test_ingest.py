@@ -11,7 +11,7 @@ import pytest
 
 from app.operations.service import Service
 from tests.support.service import Api
-from tests.support.wire import wired
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import client_of, slow
-from tests.support.wire import wired
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ INGEST = "/v1/topics/events/ingest"
 EVENT = {"specversion": "1.0", "id": "7", "source": "/a", "type": "b"}
 STRUCTURED = {"content-type": "application/cloudevents+json"}
 WAYS: dict[str, Callable[[Service], httpx.AsyncClient]] = {
-    "routes": lambda service: client_of(slow(service)),
+    "routes": partial(wired, is_hot=False),
     "wire": wired,
 }
 
@@ -140,7 +140,7 @@ async def test_requests_with_one_id_at_the_same_time_write_one_record(service: S
 
 async def put_profile(service: Service, **document: Any) -> None:
     """Set the profile of the topic."""
-    async with client_of(slow(service)) as client:
+    async with wired(service, is_hot=False) as client:
         path = "/v1/topics/events/ingest-profile"
         answer = await client.put(path, json=document)
         assert answer.status_code in {200, 201}, answer.text
@@ -186,7 +186,7 @@ async def test_a_body_without_an_id_is_known_by_the_head(
 async def test_an_id_is_its_senders_own(service: Service) -> None:
     """Two tokens of one topic: the second's delivery is not answered with the first one's."""
     await service.topics.create("events", 1, {})
-    async with client_of(slow(service)) as client:
+    async with wired(service, is_hot=False) as client:
         made = [await client.post("/v1/topics/events/ingest-tokens") for _ in "ab"]
         urls = [one.json()["url"] for one in made]
         headers = {"x-github-delivery": "order-1001"}

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import client_of, fast, running
+from tests.support.service import running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +19,7 @@ async def test_a_sender_of_cloudevents_gets_its_permission(tmp_path: Path) -> No
     key = create_key(tmp_path, "ops", "admin:*")
     async with (
         running(tmp_path, quota_requests_per_second=100) as api,
-        client_of(fast(api.service)) as nobody,
+        wired(api.service) as nobody,
     ):
         api.client.headers.update(bearer(key))
         await api.create()

@@ -17,8 +17,9 @@ from engine.fs.names import INGEST_FILE
 from tests.support.builders import DATA, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.machine import CHANGES, Operation
-from tests.support.service import Api, client_of, fast, open_service, running
+from tests.support.service import Api, open_service, running
 from tests.support.webhooks import SENDERS, WHSEC
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -263,7 +264,7 @@ async def test_a_damaged_file_stops_the_start_and_says_what_to_do(
 async def test_a_write_that_fails_changes_nothing(step: str, error: int) -> None:
     """Neither the profile in use nor the stored one; the ETag stays (J5)."""
     disk = with_data(ForgetfulDisk())
-    async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
+    async with open_service(DATA, fs=disk) as service, wired(service) as client:
         api = Api(service, client)
         await api.create()
         etag = (await put(api, GITHUB)).headers["etag"]
@@ -276,7 +277,7 @@ async def test_a_write_that_fails_changes_nothing(step: str, error: int) -> None
         assert (await client.get(PROFILE)).headers["etag"] == etag
         assert service.profiles.of("events").split == "none"
     disk.restart(power_cut=False)
-    async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
+    async with open_service(DATA, fs=disk) as service, wired(service) as client:
         assert (await client.get(PROFILE)).headers["etag"] == etag
 
 
@@ -294,7 +295,7 @@ async def test_a_crash_at_any_step_of_a_change_leaves_the_profile_before_or_afte
             found.append(disk.after_power_cut())
 
     file = DATA / INGEST_FILE
-    async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
+    async with open_service(DATA, fs=disk) as service, wired(service) as client:
         api = Api(service, client)
         await api.create()
         before = (await put(api, GITHUB)).headers["etag"]
@@ -307,7 +308,7 @@ async def test_a_crash_at_any_step_of_a_change_leaves_the_profile_before_or_afte
     assert len(found) >= 4
     tags = []
     for one in found:
-        async with open_service(DATA, fs=one) as service, client_of(fast(service)) as client:
+        async with open_service(DATA, fs=one) as service, wired(service) as client:
             tags.append((await client.get(PROFILE)).headers["etag"])
     assert tags[-1] == after
     assert set(tags) == {before, after}

@@ -1,5 +1,6 @@
 """Refused requests to ingest URLs: other sites' pages, and how refusals are counted."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,7 @@ import pytest
 from app.http.problems import KINDS
 from app.operations.service import Service
 from app.telemetry.refusals import REASONS, count_problem
-from tests.support.service import client_of, slow
-from tests.support.wire import wired
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ async def test_a_get_from_another_site_changes_nothing(service: Service) -> None
     assert service.partition("events", 0).watermarks.log_end_offset == 0
 
 
-@pytest.mark.parametrize("way", [wired, lambda service: client_of(slow(service))])
+@pytest.mark.parametrize("way", [wired, partial(wired, is_hot=False)])
 async def test_refusals_are_counted_by_reason(service: Service, way: Any) -> None:
     """On each way in, and only those of ingest."""
     await service.topics.create("events", 1, {})

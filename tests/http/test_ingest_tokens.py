@@ -10,7 +10,8 @@ from app.operations.ingest import tokens
 from engine.fs.names import INGEST_FILE
 from tests.support.builders import DATA, with_data
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import Api, client_of, fast, open_service, running
+from tests.support.service import Api, open_service, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -90,7 +91,7 @@ async def test_the_number_of_tokens_is_bounded(api: Api, monkeypatch: pytest.Mon
 async def test_a_token_whose_change_fails_stays_as_it_was() -> None:
     """A token that is not on disk is not created, and one that is stays valid (J5)."""
     disk = with_data(ForgetfulDisk())
-    async with open_service(DATA, fs=disk) as service, client_of(fast(service)) as client:
+    async with open_service(DATA, fs=disk) as service, wired(service) as client:
         api = Api(service, client)
         await api.create()
         token = await created(api)

@@ -15,7 +15,7 @@ from app.telemetry.tracing import Tracing
 from engine.errors import InvalidConfig
 from tests.support.server import serving
 from tests.support.service import RECORDS, open_service, running
-from tests.support.wire import wired
+from tests.support.wired_client import wired
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

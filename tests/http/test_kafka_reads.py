@@ -15,7 +15,8 @@ from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
 from tests.support.fake_log import FakeLog
 from tests.support.kafka_store import hurry
 from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, fast, running
-from tests.support.wire import Listener, request, wired
+from tests.support.wire import Listener, request
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 

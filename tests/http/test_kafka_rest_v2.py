@@ -15,7 +15,8 @@ from app.api.rest_v2.media import BINARY_V2, JSON_V2, V2
 from app.operations.service import Service
 from app.settings import Settings
 from engine.records.builder import build_batch
-from tests.support.service import BATCHES, RAW, RECORDS, Api, client_of, fast, running
+from tests.support.service import BATCHES, RAW, RECORDS, Api, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -302,7 +303,7 @@ async def test_limits_are_those_of_the_native_interface(tmp_path: Path) -> None:
 async def test_a_service_that_is_not_ready_says_so_in_their_words(tmp_path: Path) -> None:
     """503 with Retry-After, as everywhere, in the proxies' error format."""
     service = Service(Settings(data_directory=tmp_path))
-    async with client_of(fast(service)) as client:
+    async with wired(service) as client:
         answer = await client.get("/topics")
         assert (refusal(answer), answer.headers["retry-after"]) == ((503, 503), "1")
     await service.close()

@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import OFFSETS, client_of, fast, running
+from tests.support.service import OFFSETS, running
 from tests.support.time import ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,7 @@ async def test_a_damaged_file_of_keys_refuses_all_callers(tmp_path: Path) -> Non
     key = bearer(create_key(tmp_path, "root", *ADMIN))
     path = tmp_path / "tidelog-api-keys.json"
     whole = path.read_bytes()
-    async with running(tmp_path) as api, client_of(fast(api.service)) as nobody:
+    async with running(tmp_path) as api, wired(api.service) as nobody:
         api.client.headers.update(key)
         await api.create()
         for damaged in (b"{", b"", whole[:50], whole.replace(b"root", b"toor")):

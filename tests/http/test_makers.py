@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.credentials import bearer, create_key
-from tests.support.service import Api, client_of, fast, open_service
+from tests.support.service import Api, open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ async def guarded(directory: Path, **settings: Any) -> AsyncIterator[tuple[Api, 
     mallory = create_key(directory, "mallory", "read:pub", "admin:mine-*")
     async with (
         open_service(directory, **settings) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         client.headers.update(bearer(root))
         api = Api(service, client)

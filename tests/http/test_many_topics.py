@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service import client_of, fast, open_service
+from tests.support.service import open_service
+from tests.support.wired_client import wired
 
 TOPICS = 2_000
 SERIES = 100
@@ -17,7 +18,7 @@ async def test_thousands_of_topics_are_listed_in_pages_and_measured_in_sums(tmp_
     names = [f"topic-{number:04d}" for number in range(TOPICS)]
     async with (
         open_service(tmp_path, max_metric_partitions=SERIES) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         for name in names:
             assert (await client.put(f"/v1/topics/{name}", json={})).status_code == 201

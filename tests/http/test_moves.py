@@ -9,7 +9,8 @@ import pytest
 
 from engine.fs.port import Space
 from tests.support.gate import Gate
-from tests.support.service import RECORDS, Api, client_of, fast, open_service
+from tests.support.service import RECORDS, Api, open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ async def served(disk: Gate) -> AsyncIterator[Api]:
     """A service of two data directories on this disk."""
     async with (
         open_service(Path(A), fs=disk, **SETTINGS) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         yield Api(service, client)
 

@@ -17,6 +17,7 @@ from tests.support.service import NDJSON, RECORDS, Api, client_of, fast, open_se
 from tests.support.streams import STREAM
 from tests.support.time import ManualClock
 from tests.support.wire import Listener, request
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +100,7 @@ async def test_without_credentials_all_clients_share_a_quota(tmp_path: Path) -> 
     """Without credentials there are no principals, so no quota per principal."""
     async with (
         running(tmp_path, clock=ManualClock(), quota_requests_per_second=2) as api,
-        client_of(fast(api.service)) as another,
+        wired(api.service) as another,
     ):
         for client in (api.client, another):
             assert (await client.get("/v1/topics")).status_code == 200

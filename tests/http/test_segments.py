@@ -13,8 +13,9 @@ from tests.support.credentials import bearer, create_key
 from tests.support.damage import one_bit_flipped
 from tests.support.events import listening
 from tests.support.server import serving
-from tests.support.service import RECORDS, Api, client_of, fast, open_service, running
+from tests.support.service import RECORDS, Api, fast, open_service, running
 from tests.support.time import START_MS, ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -285,7 +286,7 @@ async def test_a_download_holds_one_piece_at_a_time(tmp_path: Path) -> None:
     """
     async with (
         open_service(tmp_path, download_chunk_bytes=2000) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         api = Api(service, client)
         await api.create()
@@ -325,7 +326,7 @@ async def test_a_download_ends_where_its_key_expires(tmp_path: Path) -> None:
     key = create_key(tmp_path, "short", "read:*", "append:*", "admin:*", expires_ms=START_MS + 60)
     async with (
         open_service(tmp_path, clock=clock, download_chunk_bytes=2000) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         client.headers.update(bearer(key))
         api = Api(service, client)

@@ -11,8 +11,9 @@ import pytest
 
 from app.operations.service import Service
 from tests.support.builders import DATA, with_data
-from tests.support.service import RECORDS, client_of, fast, open_service
+from tests.support.service import RECORDS, open_service
 from tests.support.wire import Connection, Listener, Reply, request
+from tests.support.wired_client import wired
 from tests.unit.engine.background.listeners import SlowDisk
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ async def slowed_down() -> AsyncIterator[tuple[Service, Listener, SlowDisk]]:
     async with open_service(
         DATA, fs=disk, max_in_flight_requests=LIMIT, max_share_percent=100
     ) as service:
-        async with client_of(fast(service)) as client:
+        async with wired(service) as client:
             assert (await client.put("/v1/topics/events", json={})).status_code == 201
         listener = Listener(service)
         assert (await asked(listener, APPEND)).status == 201

@@ -23,6 +23,7 @@ from engine.log.log import Log
 from engine.types import TopicPartition
 from tests.support.builders import DATA, SMALL_INDEXES, with_data
 from tests.support.filesystem import ForgetfulDisk
+from tests.support.wired_client import wired
 
 RECORDS = "/v1/topics/events/partitions/0/records"
 BATCHES = "/v1/topics/events/partitions/0/batches"
@@ -139,5 +140,5 @@ async def open_in_memory(**settings: Any) -> AsyncIterator[Service]:
 @asynccontextmanager
 async def running(directory: Path, **settings: Any) -> AsyncIterator[Api]:
     """An open service and a client in one step."""
-    async with open_service(directory, **settings) as service, client_of(fast(service)) as client:
+    async with open_service(directory, **settings) as service, wired(service) as client:
         yield Api(service, client)

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Generator
 from functools import partial
 from types import coroutine
+from typing import Any
 
-import httpx
-import uvicorn
-from uvicorn.server import ServerState
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.operations.service import Service
-from app.server.process import compose, hot_lane
+from app.server.process import server_of
 from app.wire.protocol import Protocol
 
 
@@ -33,7 +32,7 @@ class Wire(asyncio.Transport):
     """A transport that keeps what is written; each write is one system call of a real one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 80)})
         self.writes: list[bytes] = []
         self.is_reading_paused = False
         self.is_aborted = False
@@ -69,6 +68,7 @@ class Wire(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_reading_paused = False
+        self._written.set()
 
     async def next_write(self) -> None:
         """Return when something more is written, or the connection is closed."""
@@ -136,23 +136,23 @@ class Reply:
 
 
 class Listener:
-    """The HTTP server of one service: its settings, its state, and new connections."""
+    """The HTTP server of one service, as `tidelog serve` makes it, and new connections."""
 
-    def __init__(self, service: Service) -> None:
-        config = uvicorn.Config(compose(service), log_config=None, access_log=False)
+    def __init__(self, service: Service, *, is_hot: bool = True) -> None:
+        """Without the hot lane, uvicorn's own protocol calls the same application."""
+        self._server = server_of(service, host="127.0.0.1", port=0)
+        self.state = self._server.server_state
+        config = self._server.config
         config.load()
-        self.state = ServerState()
-        self._protocol = partial(
-            Protocol,
-            hot_lane=hot_lane(service),
-            max_header_bytes=service.settings.max_header_bytes,
-            config=config,
-            server_state=self.state,
-            app_state={},
-        )
+        protocol: Any = config.http_protocol_class if is_hot else HttpToolsProtocol
+        self._protocol = partial(protocol, config=config, server_state=self.state, app_state={})
 
     def connect(self) -> Connection:
         return Connection(self._protocol())
+
+    async def tick(self) -> None:
+        """Set the headers of all answers, as the server does each second."""
+        await self._server.on_tick(0)
 
 
 def request(
@@ -166,24 +166,3 @@ def request(
     fields |= headers or {}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
-
-
-class _WireTransport(httpx.AsyncBaseTransport):
-    """Sends what httpx makes of a request over one connection."""
-
-    def __init__(self, service: Service) -> None:
-        self._connection = Listener(service).connect()
-
-    async def handle_async_request(self, sent: httpx.Request) -> httpx.Response:
-        lines = b"".join(b"%b: %b\r\n" % header for header in sent.headers.raw)
-        target = sent.url.raw_path
-        body = await sent.aread()
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (sent.method.encode(), target, lines)
-        reply = await self._connection.ask(head + body)
-        return httpx.Response(reply.status, headers=reply.headers, content=reply.body)
-
-
-def wired(service: Service) -> httpx.AsyncClient:
-    """A client of the service as it is served, hot lane and all, on one connection."""
-    transport = _WireTransport(service)
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost")

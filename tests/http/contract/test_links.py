@@ -12,7 +12,8 @@ import pytest
 from app.api.application import document_text
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch
 from tests.support.filesystem import ForgetfulDisk
-from tests.support.service import RAW, Api, client_of, fast, open_service
+from tests.support.service import RAW, Api, open_service
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def api(anyio_backend: str) -> AsyncIterator[Api]:
     }
     async with (
         open_service(DATA, fs=disk, **settings) as service,
-        client_of(fast(service)) as client,
+        wired(service) as client,
     ):
         yield Api(service, client)
 

@@ -10,7 +10,7 @@ import pytest
 from app.api.console import files
 from app.operations.service import Service
 from app.settings import Settings
-from tests.support.service import client_of, slow
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ def built(directory: Path) -> Path:
 @pytest.fixture
 async def client(tmp_path: Path, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     service = Service(Settings(data_directory=tmp_path / "data"))
-    async with client_of(slow(service)) as client:
+    async with wired(service, is_hot=False) as client:
         client.headers["accept-encoding"] = "identity"
         yield client
 
