@@ -135,8 +135,8 @@ interleavings: setup ## Threads beside each other, interrupted where a seed says
 		$(if $(WORKS),--works '$(WORKS)') $(if $(WITHOUT),--without $(WITHOUT)) $(if $(ATTEMPT),--attempt $(ATTEMPT))
 
 .PHONY: mutants
-mutants: setup ## Each sync, rename and lock left out or moved: the tests must notice (ONLY=engine/log; hours)
-	@$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
+mutants: setup ## Each sync, rename and lock left out or moved, or ANY=300 changed expressions: the tests must notice (ONLY=engine/log SEED=1; hours)
+	@$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)') $(if $(ANY),--any $(ANY) --seed $(or $(SEED),1) --jobs 2 --lives 200 --schedules 100)
 
 .PHONY: damage
 damage: setup ## Data directories with a file of each damaged at random, judged, from seeds (SEED=1 RUNS=1000)

@@ -1,19 +1,24 @@
 """`make mutants`: every mutant is noticed, or its reason to live stands in `argued.toml`.
 
-Results are kept in `build/mutants/results.jsonl`, so that a run that was stopped goes on. Remove
-the file after a change of the sources or the tests.
+Results are kept in `build/mutants/results.jsonl`, so that a run that was stopped goes on. One
+counts until the mutant's file changes, or the test that noticed it; that of a survivor until any
+test does.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from random import Random
 
-from tests.mutants.sites import Kind, Mutant, all_mutants
+from tests.mutants.sites import Kind, Mutant, all_mutants, any_mutants
 from tests.mutants.trial import Effort, Verdict, judge_all
 from tests.support.campaign import tell
 
@@ -30,25 +35,39 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=2_000, help="simulated, for each survivor")
     parser.add_argument("--schedules", type=int, default=2_000, help="for each survivor")
     parser.add_argument("--seconds", type=float, default=900, help="for each mutant, at most")
+    parser.add_argument("--any", type=int, default=0, help="so many of expressions, not of syncs")
+    parser.add_argument("--seed", type=int, default=1, help="chooses them")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--part", type=int, default=0, help="which of these this process is")
     parser.add_argument("--list", action="store_true", help="only name the mutants")
     options = parser.parse_args()
-    every = all_mutants(ROOT)
+    every = any_mutants(ROOT) if options.any else all_mutants(ROOT)
     starts = options.only.split(",")
-    chosen = (one for start in starts for one in every if one.name.startswith(start))
+    found = [*dict.fromkeys(m for start in starts for m in every if m.name.startswith(start))]
+    if options.any:
+        found = Random(options.seed).sample(found, min(options.any, len(found)))
     # A lock that is left out takes longest to notice.
-    mutants = sorted(dict.fromkeys(chosen), key=lambda one: one.kind is Kind.UNLOCKED)
+    mutants = sorted(found, key=lambda one: one.kind is Kind.UNLOCKED)
     if options.list:
         tell(*(mutant.name for mutant in mutants))
         return 0
-    argued = reasons(every)
+    argued = reasons([*all_mutants(ROOT), *any_mutants(ROOT)])
     known = kept_results()
     due = [one for one in mutants if one.name not in known and one.name not in argued]
+    others = []
+    if options.jobs > 1:
+        if not options.part:
+            again = [sys.executable, "-m", "tests.mutants", *sys.argv[1:], "--part"]
+            others = [subprocess.Popen([*again, str(n)]) for n in range(1, options.jobs)]
+        due = due[options.part :: options.jobs]
     tell(f"{len(mutants)} mutants: {len(argued)} argued away, {len(due)} to be judged")
     tests = options.tests.split(",") if options.tests else ()
     effort = Effort(options.lives, options.schedules, options.seconds, tests)
     if due:
-        BUILD.mkdir(parents=True, exist_ok=True)
-        judge_all(ROOT, BUILD, due, effort, keep)
+        (BUILD / str(options.part)).mkdir(parents=True, exist_ok=True)
+        judge_all(ROOT, BUILD / str(options.part), due, effort, keep)
+    for other in others:
+        other.wait()
     known = kept_results()
     survivors = [one.name for one in mutants if one.name in known and known[one.name] is None]
     tell(f"{len(survivors)} survivors", *survivors)
@@ -66,11 +85,26 @@ def reasons(mutants: Sequence[Mutant]) -> Mapping[str, str]:
 
 
 def kept_results() -> dict[str, str | None]:
-    """Return what killed each mutant that was judged before, by name."""
+    """Return what killed each mutant that was judged before, by name, as far as it still counts."""
     if not RESULTS.exists():
         return {}
-    rows = map(json.loads, RESULTS.read_text().splitlines())
-    return {row["mutant"]: row["killed_by"] for row in rows}
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    return {
+        row["mutant"]: row["killed_by"]
+        for row in rows
+        if row["of"] == digest_of(row["mutant"].partition(" ")[0], row["killed_by"])
+    }
+
+
+@cache
+def digest_of(path: str, killed_by: str | None) -> str:
+    """Return a digest of the mutant's file and of the test that noticed it, or of all tests."""
+    test = (killed_by or "").partition("::")[0]
+    tests = [ROOT / test] if test.endswith(".py") else sorted((ROOT / "tests").rglob("*.py"))
+    digest = hashlib.sha256()
+    for file in (ROOT / path, *tests):
+        digest.update(file.read_bytes() if file.exists() else b"")
+    return digest.hexdigest()[:16]
 
 
 def keep(verdict: Verdict) -> None:
@@ -80,6 +114,7 @@ def keep(verdict: Verdict) -> None:
         return
     row = {
         "mutant": verdict.mutant.name,
+        "of": digest_of(verdict.mutant.path, verdict.killed_by),
         "killed_by": verdict.killed_by,
         "runs": verdict.runs,
         "seconds": round(verdict.seconds, 1),

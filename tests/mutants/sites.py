@@ -1,4 +1,4 @@
-"""Where the engine and the Spark job sync, rename or lock, and the source with a place changed.
+"""The places that are changed, syncs, renames, locks and any expression, and the changed source.
 
 A site is named by its file, its function and its own text, so that its name outlives a change
 elsewhere in the file.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("engine", "pyspark_tidelog")
+SOURCES: Final = ("engine", "pyspark_tidelog", "app")
 
 CALLS: Final = frozenset(
     {
@@ -52,6 +53,37 @@ class Kind(enum.Enum):
     REMOVED = "removed"
     LATER = "moved behind the next statement"
     UNLOCKED = "not locked"
+    COMPARED = "compared otherwise"
+    COUNTED = "counted otherwise"
+    JOINED = "and for or, or for and"
+    AFFIRMED = "without its not"
+    NUMBERED = "one for zero, zero for one"
+    FLIPPED = "true for false, false for true"
+    OMITTED = "not called"
+    TURNED = "the other branch"
+
+
+OF_SYNCS: Final = frozenset({Kind.REMOVED, Kind.LATER, Kind.UNLOCKED})
+
+_OTHER_COMPARISON: Final = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_OTHER_ARITHMETIC: Final = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+}
 
 
 @dataclass(frozen=True)
@@ -72,11 +104,24 @@ class Mutant:
 
 
 def all_mutants(root: Path) -> list[Mutant]:
-    """Return every mutant of the sources under `root`, in the order of files and lines."""
+    """Return every mutant of a sync, rename or lock, in the order of files and lines."""
+    return _every(root, is_any=False)
+
+
+def any_mutants(root: Path) -> list[Mutant]:
+    """Return every mutant of an expression, a call or a branch in a function."""
+    return _every(root, is_any=True)
+
+
+def _every(root: Path, *, is_any: bool) -> list[Mutant]:
     paths = [path for source in SOURCES for path in sorted((root / source).rglob("*.py"))]
     trees = {path.relative_to(root).as_posix(): ast.parse(path.read_text()) for path in paths}
     locks = {name for tree in trees.values() for name in _lock_names(tree)}
-    return [mutant for path, tree in trees.items() for mutant, *_ in _found(path, tree, locks)]
+    return [
+        mutant
+        for path, tree in trees.items()
+        for mutant, *_ in _found(path, tree, locks, is_any=is_any)
+    ]
 
 
 def mutated(root: Path, mutant: Mutant) -> str:
@@ -89,9 +134,10 @@ def mutated_tree(root: Path, mutant: Mutant) -> ast.Module:
     tree = ast.parse((root / mutant.path).read_text())
     locks = {mutant.text} if mutant.kind is Kind.UNLOCKED else set()
     names = {name.rpartition(".")[2] for name in locks}
-    for found, block, index in _found(mutant.path, tree, names):
+    is_any = mutant.kind not in OF_SYNCS
+    for found, _, _, change in _found(mutant.path, tree, names, is_any=is_any):
         if found == mutant:
-            _change(found.kind, block, index, mutant.text)
+            change()
             return ast.fix_missing_locations(tree)
     raise LookupError(mutant.name)
 
@@ -100,8 +146,13 @@ def instrumented_tree(root: Path, path: str, numbers: Mapping[Mutant, int]) -> a
     """Return a file in which each site reports to `reached` under its mutant's number."""
     tree = ast.parse((root / path).read_text())
     locks = {mutant.text.rpartition(".")[2] for mutant in numbers if mutant.kind is Kind.UNLOCKED}
-    found = list(_found(path, tree, locks))
-    for mutant, block, index in sorted(found, key=lambda one: -one[2]):
+    found = [
+        one
+        for is_any in {mutant.kind not in OF_SYNCS for mutant in numbers}
+        for one in _found(path, tree, locks, is_any=is_any)
+        if one[0] in numbers
+    ]
+    for mutant, block, index, _ in sorted(found, key=lambda one: -one[2]):
         text = f"__import__('{REACHED}', fromlist=['hit']).hit({numbers[mutant]})"
         block.insert(index, ast.copy_location(ast.parse(text).body[0], block[index]))
     return ast.fix_missing_locations(tree)
@@ -120,60 +171,120 @@ def _lock_names(tree: ast.AST) -> Iterator[str]:
 
 
 Block = list[ast.stmt]
+Change = Callable[[], None]
 
 
-def _found(path: str, tree: ast.AST, locks: set[str]) -> Iterator[tuple[Mutant, Block, int]]:
-    """Yield each mutant with the block of statements and the index it is about."""
+def _found(
+    path: str, tree: ast.AST, locks: set[str], *, is_any: bool
+) -> Iterator[tuple[Mutant, Block, int, Change]]:
+    """Yield each mutant with the statements and the index it is about, and what changes it."""
     seen: Counter[tuple[str, str, Kind]] = Counter()
-    for function, block in _blocks(tree, ""):
-        for index, statement in enumerate(block):
-            for kind, text in _kinds(statement, block[index + 1 :], locks):
+    for function, block, is_run in [*_blocks(tree, "", is_run=False)]:
+        for index in range(len(block)):
+            if is_any:
+                changes = _edits(block, index) if is_run else iter(())
+            else:
+                changes = _of_syncs(block, index, locks) if _is_durable(path) else iter(())
+            for kind, text, change in [*changes]:
                 key = (function, text, kind)
-                yield Mutant(path, function, text, seen[key], kind), block, index
+                yield Mutant(path, function, text, seen[key], kind), block, index, change
                 seen[key] += 1
 
 
-def _blocks(node: ast.AST, function: str) -> Iterator[tuple[str, Block]]:
-    """Yield every list of statements with the name of the function it lies in."""
+def _is_durable(path: str) -> bool:
+    return not path.startswith("app/")  # it syncs nothing itself
+
+
+def _blocks(node: ast.AST, function: str, *, is_run: bool) -> Iterator[tuple[str, Block, bool]]:
+    """Yield every list of statements with the name of the function or class it lies in.
+
+    And whether it runs when a function is called, not when the module is loaded.
+    """
     for field in ("body", "orelse", "finalbody", "handlers"):
         block = getattr(node, field, None)
         if isinstance(block, list):
             if block and isinstance(block[0], ast.stmt):
-                yield function, block
+                yield function, block, is_run
             for child in block:
-                inner = function
-                if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                inner, runs = function, is_run
+                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     inner = f"{function}.{child.name}" if function else child.name
-                yield from _blocks(child, inner)
+                    runs = not isinstance(child, ast.ClassDef)
+                yield from _blocks(child, inner, is_run=runs)
 
 
-def _kinds(
-    statement: ast.stmt, following: Sequence[ast.stmt], locks: set[str]
-) -> Iterator[tuple[Kind, str]]:
+def _of_syncs(block: Block, index: int, locks: set[str]) -> Iterator[tuple[Kind, str, Change]]:
+    statement, following = block[index], block[index + 1 : index + 2]
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         called = statement.value.func
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
         if name in CALLS:
             text = ast.unparse(statement)
-            yield Kind.REMOVED, text
+            yield Kind.REMOVED, text, lambda: block.__setitem__(index, ast.Pass())
             if following and not isinstance(following[0], ast.Return | ast.Raise | ast.Break):
-                yield Kind.LATER, text
+                exchanged = [*following, statement]
+                yield (
+                    Kind.LATER,
+                    text,
+                    lambda: block.__setitem__(slice(index, index + 2), exchanged),
+                )
     if isinstance(statement, ast.With):
         for item in statement.items:
             text = ast.unparse(item.context_expr)
             owner, _, name = text.rpartition(".")
             if name in locks and not owner.endswith("health"):  # its guards are not locks
-                yield Kind.UNLOCKED, text
+                free = ast.parse(NO_LOCK, mode="eval").body
+                yield Kind.UNLOCKED, text, partial(setattr, item, "context_expr", free)
 
 
-def _change(kind: Kind, block: Block, index: int, text: str) -> None:
+def _edits(block: Block, index: int) -> Iterator[tuple[Kind, str, Change]]:
+    """Yield what may be changed in one statement, without the statements inside it."""
     statement = block[index]
-    if kind is Kind.REMOVED:
-        block[index] = ast.Pass()
-    elif kind is Kind.LATER:
-        block[index], block[index + 1] = block[index + 1], statement
-    else:
-        assert isinstance(statement, ast.With)
-        for item in statement.items:
-            if ast.unparse(item.context_expr) == text:
-                item.context_expr = ast.parse(NO_LOCK, mode="eval").body
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        text = ast.unparse(statement)
+        yield Kind.OMITTED, text, lambda: block.__setitem__(index, ast.Pass())
+    if isinstance(statement, ast.If):
+        turned = ast.UnaryOp(ast.Not(), statement.test)
+        yield Kind.TURNED, ast.unparse(statement.test), partial(setattr, statement, "test", turned)
+    for node in _expressions(statement):
+        if (found := _edit(node)) is not None:
+            kind, field, value = found
+            yield kind, ast.unparse(node), partial(setattr, node, field, value)
+
+
+def _edit(node: ast.expr) -> tuple[Kind, str, object] | None:
+    """Return how an expression is changed: the kind, and the new value of one of its fields."""
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in _OTHER_COMPARISON:
+            return Kind.COMPARED, "ops", [_OTHER_COMPARISON[type(op)]()]
+        case ast.BinOp(op=op) if type(op) in _OTHER_ARITHMETIC and not _is_text(node):
+            return Kind.COUNTED, "op", _OTHER_ARITHMETIC[type(op)]()
+        case ast.BoolOp(op=op):
+            return Kind.JOINED, "op", ast.Or() if isinstance(op, ast.And) else ast.And()
+        case ast.UnaryOp(op=ast.Not()):  # a second one: the line numbers stay
+            return Kind.AFFIRMED, "operand", ast.UnaryOp(ast.Not(), node.operand)
+        case ast.Constant(value=bool() as value):
+            return Kind.FLIPPED, "value", not value
+        case ast.Constant(value=int() as value) if value in {0, 1}:
+            return Kind.NUMBERED, "value", 1 - value
+    return None
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(side, ast.JoinedStr)
+        or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes))
+        for side in (node.left, node.right)
+    )
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions of a statement, not those of statements inside it, nor annotations."""
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.expr) and field not in {"annotation", "returns"}:
+                yield child
+            if isinstance(child, ast.AST) and not isinstance(child, ast.stmt):
+                yield from _expressions(child)

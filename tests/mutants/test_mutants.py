@@ -22,6 +22,7 @@ from tests.mutants.sites import (
     Kind,
     Mutant,
     all_mutants,
+    any_mutants,
     instrumented_tree,
     mutated,
     mutated_tree,
@@ -151,3 +152,40 @@ def test_no_reason_outlives_its_mutant() -> None:
     mutants = all_mutants(ROOT)
     assert len({mutant.name for mutant in mutants}) == len(mutants) > 200
     assert all(reasons(mutants).values())
+
+
+EDITED = """
+async def read(self, wanted: int = 0):
+    if wanted < self.end and not self.is_closed:
+        self.note(wanted + 1)
+    return self.rows[wanted] is None or False
+"""
+
+
+def test_each_expression_call_and_branch_is_changed_alone(tmp_path: Path) -> None:
+    """Of what runs when a function is called: a default is evaluated when the module is loaded."""
+    path = tmp_path / "app" / "reading.py"
+    path.parent.mkdir()
+    path.write_text(EDITED)
+    whole = ast.unparse(ast.parse(EDITED))
+    expected = {
+        whole.replace(before, after)
+        for before, after in {
+            "wanted < self.end and (not self.is_closed)": "not (wanted < self.end and "
+            "(not self.is_closed))",
+            "wanted < self.end": "wanted <= self.end",
+            " and (not": " or (not",
+            "(not self.is_closed)": "(not not self.is_closed)",
+            "self.note(wanted + 1)": "pass",
+            "wanted + 1": "wanted - 1",
+            "+ 1": "+ 0",
+            "is None": "is not None",
+            " or False": " and False",
+            "False": "True",
+        }.items()
+    }
+    found = [mutated(tmp_path, mutant).strip() for mutant in any_mutants(tmp_path)]
+    same = {ast.dump(ast.parse(text)) for text in found}
+    assert same == {ast.dump(ast.parse(text)) for text in expected}
+    assert len(found) == len(same) == 10
+    assert all_mutants(tmp_path) == []

@@ -31,7 +31,6 @@ from tests.mutants.sites import (
     SOURCES,
     Kind,
     Mutant,
-    all_mutants,
     instrumented_tree,
     mutated_tree,
 )
@@ -41,6 +40,7 @@ from tests.support.campaign import tell
 GUARD_TESTS: Final = ("tests/interleavings/test_guards.py", "tests/interleavings/test_pairs.py")
 """They look at locks; runs from seeds are played by the trial itself."""
 
+SERVICE_TESTS: Final = ("http", "unit/app", "store", "conformance")
 ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption", "golden")
 JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
 
@@ -105,7 +105,7 @@ class Trials:
         self._mutants = mutants
         self._effort = effort
         self._keep = keep
-        self._numbers = {one: number for number, one in enumerate(all_mutants(root))}
+        self._numbers = {one: number for number, one in enumerate(mutants)}
         self._items: dict[str, pytest.Item] = {}
         self._failure: str | None = None
 
@@ -285,6 +285,6 @@ def judge_all(
 
 
 def _folders(mutants: Sequence[Mutant]) -> Iterator[str]:
-    for source, folders in zip(SOURCES, (ENGINE_TESTS, JOB_TESTS), strict=True):
+    for source, folders in zip(SOURCES, (ENGINE_TESTS, JOB_TESTS, SERVICE_TESTS), strict=True):
         if any(mutant.path.startswith(f"{source}/") for mutant in mutants):
             yield from folders
