@@ -29,7 +29,6 @@ from tests.support.service import (
     fast,
     open_service,
     running,
-    slow,
 )
 from tests.support.time import ManualClock
 from tests.support.wired_client import wired
@@ -77,11 +76,11 @@ def check(answer: httpx.Response, status: int, code: str, *, challenge: str = ""
     return problem
 
 
-@pytest.mark.parametrize("lane", [fast, slow])
-async def test_every_operation_asks_for_credentials(guarded: Api, lane: Any) -> None:
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_every_operation_asks_for_credentials(guarded: Api, *, is_hot: bool) -> None:
     """All documented operations are 401 with a challenge, except the probes (Z1)."""
     document = json.loads(document_text())
-    async with client_of(lane(guarded.service)) as nobody:
+    async with wired(guarded.service, is_hot=is_hot) as nobody:
         for path, operations in document["paths"].items():
             url = path.replace("{topic}", "events").replace("{partition}", "0")
             for method, operation in operations.items():
@@ -451,8 +450,8 @@ async def test_the_lanes_refuse_alike(guarded: Api) -> None:
     ):
         for credentials in ({}, {"authorization": reader}, {"authorization": "Bearer x"}):
             answers = []
-            for lane in (fast, slow):
-                async with client_of(lane(guarded.service)) as client:
+            for is_hot in (True, False):
+                async with wired(guarded.service, is_hot=is_hot) as client:
                     answer = await client.request(method, path, headers=trace | more | credentials)
                     answers.append((answer.status_code, answer.headers.raw, answer.content))
             assert answers[0] == answers[1]

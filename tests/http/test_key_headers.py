@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.credentials import bearer, create_key, revoke
 from tests.support.issuer import AUDIENCE, ISSUER, jwk, jwks, token
-from tests.support.service import OFFSETS, RECORDS, Api, client_of, fast, running, slow
+from tests.support.service import OFFSETS, RECORDS, Api, running
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -44,11 +45,11 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.headers["www-authenticate"].partition("error=")[2].strip('"')
 
 
-@pytest.mark.parametrize("lane", [fast, slow])
-async def test_a_key_is_accepted_in_every_header(guarded: tuple[Api, str], lane: Any) -> None:
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_key_is_accepted_in_every_header(guarded: tuple[Api, str], *, is_hot: bool) -> None:
     """The scopes are those of the key, whichever header it travels in."""
     api, key = guarded
-    async with client_of(lane(api.service)) as client:
+    async with wired(api.service, is_hot=is_hot) as client:
         for headers in (bearer(key), basic(key), api_key(key)):
             for path in PATHS:
                 assert (await client.get(path, headers=headers)).status_code == 200, (path, headers)

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 
 from app.operations.service import Service
 from tests.support.credentials import bearer, create_key
-from tests.support.service import NDJSON, RECORDS, Api, client_of, fast, open_service, running, slow
+from tests.support.service import NDJSON, RECORDS, Api, open_service, running
 from tests.support.streams import STREAM
 from tests.support.time import ManualClock
 from tests.support.wire import Listener, request
@@ -41,14 +41,14 @@ async def filled(api: Api, size_bytes: int) -> None:
     assert answer.status_code == 201, answer.text
 
 
-@pytest.mark.parametrize("lane", [fast, slow])
-async def test_bytes_that_come_in_are_counted(tmp_path: Path, lane: object) -> None:
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_bytes_that_come_in_are_counted(tmp_path: Path, *, is_hot: bool) -> None:
     """A body beyond the rate is taken, and the next one when it has been paid for."""
     clock = ManualClock()
     async with running(tmp_path, clock=clock, quota_bytes_in_per_second=1_000) as api:
         await api.create()
         clock.advance(1_000)
-        async with client_of(lane(api.service)) as client:  # type: ignore[operator]  # a lane
+        async with wired(api.service, is_hot=is_hot) as client:
             body = {"records": [{"value": "x" * 10_000}]}
             assert (await client.post(RECORDS, json=body)).status_code == 201
             refused(await client.post(RECORDS, json=body), 10, "quota_bytes_in_per_second")
@@ -58,15 +58,15 @@ async def test_bytes_that_come_in_are_counted(tmp_path: Path, lane: object) -> N
     assert api.log().watermarks.log_end_offset == 2
 
 
-@pytest.mark.parametrize("lane", [fast, slow])
-async def test_bytes_that_go_out_are_counted(tmp_path: Path, lane: object) -> None:
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_bytes_that_go_out_are_counted(tmp_path: Path, *, is_hot: bool) -> None:
     """A large answer is given, and the next one when it has been paid for."""
     clock = ManualClock()
     async with running(tmp_path, clock=clock, quota_bytes_out_per_second=1_000) as api:
         await api.create()
         await filled(api, 5_000)
         clock.advance(2_000)
-        async with client_of(lane(api.service)) as client:  # type: ignore[operator]  # a lane
+        async with wired(api.service, is_hot=is_hot) as client:
             client.headers["accept-encoding"] = "identity"  # sent bytes count
             answer = await client.get(RECORDS)
             seconds = -(-(len(answer.content) - 1_000) // 1_000)

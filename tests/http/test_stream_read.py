@@ -26,13 +26,12 @@ from tests.support.service import (
     BATCHES,
     RECORDS,
     Api,
-    client_of,
     fast,
     log_of,
     running,
-    slow,
 )
 from tests.support.time import ManualClock
+from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
 
@@ -109,18 +108,18 @@ def offsets_in(kind: str, body: bytes) -> list[int]:
     return offsets
 
 
-@pytest.mark.parametrize("way", [fast, slow])
+@pytest.mark.parametrize("is_hot", [True, False])
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_stream_has_all_records_in_one_body(log: Api, way: Any, kind: str) -> None:
+async def test_a_stream_has_all_records_in_one_body(log: Api, kind: str, *, is_hot: bool) -> None:
     """Its many parts have the content of one large page; both ways in agree (V1)."""
-    async with client_of(way(log.service)) as client:
+    async with wired(log.service, is_hot=is_hot) as client:
         client.headers["accept-encoding"] = "identity"
         page = await client.get(f"{RECORDS}?format={kind}&end_offset=latest")
         streamed = await client.get(f"{STREAM}&format={kind}&{IN_PARTS}&end_offset=latest")
     assert offsets_in(kind, streamed.content) == list(range(30))
     if kind != "arrow":  # whose batches of rows are those of the parts
         assert streamed.content == page.content
-    changed = {"content-length", "vary", "x-accel-buffering"}
+    changed = {"content-length", "date", "transfer-encoding", "vary", "x-accel-buffering"}
     rest = {name: value for name, value in page.headers.items() if name not in changed}
     assert {n: value for n, value in streamed.headers.items() if n not in changed} == rest
     assert "content-length" not in streamed.headers
@@ -128,10 +127,10 @@ async def test_a_stream_has_all_records_in_one_body(log: Api, way: Any, kind: st
     assert "next" not in streamed.links
 
 
-@pytest.mark.parametrize("way", [fast, slow])
-async def test_a_stream_of_batches_is_what_is_stored(log: Api, way: Any) -> None:
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_stream_of_batches_is_what_is_stored(log: Api, *, is_hot: bool) -> None:
     """Byte for byte, across segments; the first batch may begin below the offset (V1, R3)."""
-    async with client_of(way(log.service)) as client:
+    async with wired(log.service, is_hot=is_hot) as client:
         whole = await client.get(BATCHES)
         streamed = await client.get(f"{BATCHES}?stream=true&{IN_PARTS}")
         part = await client.get(f"{BATCHES}?stream=true&offset=28&{IN_PARTS}")
