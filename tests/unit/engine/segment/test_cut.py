@@ -122,6 +122,30 @@ def test_the_maximum_is_found_between_entries() -> None:
     assert segment.maximum == TimestampOffset(90, 0)
 
 
+def test_of_equal_times_the_first_is_the_maximum() -> None:
+    """As Kafka has it, and as an append would have left it."""
+    segment = Shelf().segment()
+    append(segment, batch_at(0, timestamp=90), batch_at(1, timestamp=90), batch_at(2, timestamp=99))
+    truncate(segment, 2)
+    assert segment.maximum == TimestampOffset(90, 0)
+
+
+def test_an_entry_of_the_first_millisecond_is_one() -> None:
+    """The time 0 is valid; only times below it mean that there is none."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = append(segment, *(batch_at(offset, timestamp=0) for offset in range(10)))
+    indexes = segment.indexes
+    segment.close()
+    shelf.disk.begin_with(
+        {
+            indexes.time_path: struct.pack(">qi", 0, 3),
+            indexes.offset_path: struct.pack(">ii", 1, positions[1]),
+        }
+    )
+    assert plan_cut(shelf.segment(is_new=False), 8).maximum == TimestampOffset(0, 3)
+
+
 def test_an_index_entry_that_leads_past_the_cut_is_found_before_anything_is_cut() -> None:
     """The entry of offset 7 names the batch of offset 9, where a cut at 9 would begin."""
     shelf = Shelf()
@@ -134,3 +158,36 @@ def test_an_index_entry_that_leads_past_the_cut_is_found_before_anything_is_cut(
     with pytest.raises(CorruptIndex, match=f"leads to byte {positions[9]}, past 9"):
         plan_cut(segment, 9)
     assert offsets_of(segment) == [*range(10)]
+
+
+def test_a_time_that_its_batch_does_not_have_is_found_before_anything_is_cut() -> None:
+    """The entry would become the segment's largest time, by which it rolls and expires."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(10))
+    path = segment.indexes.time_path
+    segment.close()
+    shelf.disk.begin_with({path: struct.pack(">qi", START_MS + 500, 5)})
+    segment = shelf.segment(is_new=False)
+    with pytest.raises(CorruptIndex, match=f"names offset 5 for time {START_MS + 500}"):
+        plan_cut(segment, 8)
+    assert offsets_of(segment) == [*range(10)]
+
+
+@pytest.mark.parametrize("wrong", [0, 8])
+def test_the_entries_that_stay_lead_to_batches(wrong: int) -> None:
+    """The last one before the cut, and the one from which times are read; later reads use them."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    positions = filled(segment, range(10))
+    indexes = segment.indexes
+    segment.close()
+    entries = [(offset, positions[offset] + (offset == wrong)) for offset in (0, 8, 9)]
+    shelf.disk.begin_with(
+        {
+            indexes.offset_path: b"".join(struct.pack(">ii", *entry) for entry in entries),
+            indexes.time_path: b"",
+        }
+    )
+    with pytest.raises(CorruptIndex):
+        plan_cut(shelf.segment(is_new=False), 9)

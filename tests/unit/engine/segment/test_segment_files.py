@@ -1,5 +1,6 @@
 """The file of batches and its lazily opened indexes."""
 
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -90,6 +91,31 @@ def test_an_index_longer_than_its_log_is_none_of_its() -> None:
     segment.indexes.sanity_check(segment.size_bytes, has_transactions=False)
     with pytest.raises(CorruptIndex):
         segment.indexes.sanity_check(segment.size_bytes // 2, has_transactions=False)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_each_index_is_checked(suffix: str) -> None:
+    """One that ends within an entry is none."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    filled(segment, range(5))
+    segment.close()
+    shelf.disk.begin_with({DIRECTORY / f"00000000000000000000.{suffix}": bytes(13)})
+    segment = shelf.segment(is_new=False)
+    with pytest.raises(CorruptIndex):
+        segment.indexes.sanity_check(segment.size_bytes, has_transactions=False)
+
+
+def test_markers_of_aborted_transactions_are_checked_with_the_other_indexes() -> None:
+    """If there are any: one before the segment belongs to another one."""
+    shelf = Shelf()
+    segment = shelf.segment(base_offset=10)
+    append(segment, batch_at(10))
+    before = struct.pack(">hqqqq", 0, 7, 1, 5, 1)
+    shelf.disk.begin_with({segment.indexes.transaction_path: before})
+    segment.indexes.sanity_check(segment.size_bytes, has_transactions=False)
+    with pytest.raises(CorruptIndex, match="has marker 5 before its base offset"):
+        segment.indexes.sanity_check(segment.size_bytes, has_transactions=True)
 
 
 def test_letting_go_writes_nothing() -> None:
