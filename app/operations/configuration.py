@@ -21,7 +21,6 @@ from schemas.base import field_docstrings
 
 _URL: Final = re.compile(r"(://)(?:[^/@\s\"]+@)?([^?#\s\"]*)(?:[?#][^\s\"]*)?")
 """A URL from its scheme on; its user, query and fragment may be credentials."""
-"""User name and password of a URL."""
 
 
 def get_caller(exchange: Exchange) -> Answer:

@@ -59,16 +59,14 @@ class CompactionSchedule:
         return 0 < self._every_s <= passed_s
 
     def done(self, took_s: float, now_s: float) -> None:
-        """Begin anew after a compaction, a failed one too."""
+        """Start counting again after a compaction, even if it failed."""
         self._last_s, self._took_s, self._new_files = now_s, took_s, 0
 
 
 class TableWriter:
     """Adds each micro-batch to one table once."""
 
-    def __init__(
-        self, plan: Plan, job_id: str, run: int, compact_every_s: float | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, job_id: str, run: int, compact_every_s: float | None) -> None:
         self._layout = plan.layout
         self._table = plan.table()
         self._bad_records = plan.bad_records()

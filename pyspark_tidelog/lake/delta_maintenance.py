@@ -31,11 +31,11 @@ def compact_delta(table: DeltaTable, target_bytes: int) -> Compacted:
     attempts = _ATTEMPTS
     while True:
         attempts -= 1
-        current = table.current()
-        if current is None:
-            return Compacted()
-        before = set(current.file_uris())
         try:
+            current = table.current()
+            if current is None:
+                return Compacted()
+            before = set(current.file_uris())
             current.optimize.compact(
                 target_size=target_bytes,
                 writer_properties=WriterProperties(compression="ZSTD"),  # as the job's files,

@@ -114,7 +114,7 @@ class DeltaTable:
             return None
 
     def _log(self, batch: Batch) -> DeltaLog | None:
-        """Return the log of the table with its last entry, None if there is no table."""
+        """Return the log, read to its end; None if the table does not exist."""
         known = self._logs.pop(batch.job_id, None)  # after an error it is read again
         if known is None or not known.catch_up():
             try:

@@ -67,9 +67,10 @@ _PLAIN: Final = "!$&'()+,-./:;=@_~"
 class DeltaLog:
     """What one job knows of the log; it belongs to the thread that commits.
 
-    Raises TableNotFoundError if there is no table, JobError if it must not be appended to, and
-    DeltaError, JobFailed or OSError if its log cannot be read. In a folder, whatever was read is on
-    disk: a driver may have been killed before it synced what it wrote.
+    Raises TableNotFoundError if the table does not exist, JobError if it has a feature that an
+    append would not respect, and DeltaError, JobFailed or OSError if its log cannot be read. In a
+    folder, whatever was read is on disk: a driver may have been killed before it synced what it
+    wrote.
     """
 
     version: int

@@ -51,10 +51,7 @@ def sync_tree(folder: Path) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Replace a file atomically and durably."""
     staging = path.with_name(path.name + ".tmp")
-    with staging.open("w") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
+    _write(staging, text.encode())
     staging.replace(path)
     sync_folder(path.parent)
 
@@ -63,10 +60,7 @@ def create_file(path: Path, data: bytes) -> bool:
     """Create a file durably unless there is one, in one step; return whether it was created."""
     staging = path.with_name(f".{path.name}.{uuid4()}.tmp")
     try:
-        with staging.open("xb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
+        _write(staging, data)
         os.link(staging, path)
     except FileExistsError:
         return False
@@ -74,6 +68,13 @@ def create_file(path: Path, data: bytes) -> bool:
         staging.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 @contextmanager

@@ -62,7 +62,6 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
 def clients(service: Service) -> dict[str, httpx.AsyncClient]:
     return {
         "hot": wired(service),
-        "fast": wired(service),
         "fastapi": wired(service, is_hot=False),
     }
 

@@ -41,7 +41,8 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=0, help="which of these this process is")
     parser.add_argument("--list", action="store_true", help="only name the mutants")
     options = parser.parse_args()
-    every = any_mutants(ROOT) if options.any else all_mutants(ROOT)
+    of_syncs, others = all_mutants(ROOT), any_mutants(ROOT)
+    every = others if options.any else of_syncs
     starts = options.only.split(",")
     found = [*dict.fromkeys(m for start in starts for m in every if m.name.startswith(start))]
     if options.any:
@@ -51,14 +52,14 @@ def main() -> int:
     if options.list:
         tell(*(mutant.name for mutant in mutants))
         return 0
-    argued = reasons([*all_mutants(ROOT), *any_mutants(ROOT)])
+    argued = reasons([*of_syncs, *others])
     known = kept_results()
     due = [one for one in mutants if one.name not in known and one.name not in argued]
-    others = []
+    parts = []
     if options.jobs > 1:
         if not options.part:
             again = [sys.executable, "-m", "tests.mutants", *sys.argv[1:], "--part"]
-            others = [subprocess.Popen([*again, str(n)]) for n in range(1, options.jobs)]
+            parts = [subprocess.Popen([*again, str(n)]) for n in range(1, options.jobs)]
         due = due[options.part :: options.jobs]
     tell(f"{len(mutants)} mutants: {len(argued)} argued away, {len(due)} to be judged")
     tests = options.tests.split(",") if options.tests else ()
@@ -66,8 +67,8 @@ def main() -> int:
     if due:
         (BUILD / str(options.part)).mkdir(parents=True, exist_ok=True)
         judge_all(ROOT, BUILD / str(options.part), due, effort, keep)
-    for other in others:
-        other.wait()
+    for part in parts:
+        part.wait()
     known = kept_results()
     survivors = [one.name for one in mutants if one.name in known and known[one.name] is None]
     tell(f"{len(survivors)} survivors", *survivors)

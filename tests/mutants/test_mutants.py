@@ -29,6 +29,14 @@ from tests.mutants.sites import (
 )
 from tests.mutants.trial import BrokenError, Rehearsal, in_fork, runs_for
 
+
+def placed(path: Path, text: str) -> Path:
+    """Write a source into a folder of its own."""
+    path.parent.mkdir()
+    path.write_text(text)
+    return path
+
+
 SOURCE = """
 class Log:
     def __init__(self):
@@ -44,9 +52,7 @@ class Log:
 
 def test_each_place_is_left_out_or_moved_alone(tmp_path: Path) -> None:
     """Each statement and lock alone; a sync whose result is used is left unchanged."""
-    path = tmp_path / "engine" / "log.py"
-    path.parent.mkdir()
-    path.write_text(SOURCE)
+    placed(tmp_path / "engine" / "log.py", SOURCE)
     whole = ast.unparse(ast.parse(SOURCE))
     expected = {
         Kind.REMOVED: whole.replace("self.file.sync()\n            ", "pass\n            "),
@@ -81,9 +87,7 @@ class File(io.StringIO):
 
 def test_a_loaded_function_is_changed_and_tells_what_reaches_it(tmp_path: Path) -> None:
     """The mutant runs without another import; what no function has cannot be judged."""
-    path = tmp_path / "engine" / "loaded.py"
-    path.parent.mkdir()
-    path.write_text(LOADED)
+    path = placed(tmp_path / "engine" / "loaded.py", LOADED)
     loaded: dict[str, Any] = {}
     exec(compile(LOADED, str(path), "exec"), loaded)
     removed, later = all_mutants(tmp_path)
@@ -164,9 +168,7 @@ async def read(self, wanted: int = 0):
 
 def test_each_expression_call_and_branch_is_changed_alone(tmp_path: Path) -> None:
     """Of what runs when a function is called: a default is evaluated when the module is loaded."""
-    path = tmp_path / "app" / "reading.py"
-    path.parent.mkdir()
-    path.write_text(EDITED)
+    placed(tmp_path / "app" / "reading.py", EDITED)
     whole = ast.unparse(ast.parse(EDITED))
     expected = {
         whole.replace(before, after)

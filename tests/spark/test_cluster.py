@@ -182,6 +182,37 @@ def master(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
         yield found[1]
 
 
+def submitted(
+    master: str, folder: Path, environment: Mapping[str, str], program: str, *arguments: str
+) -> Any:
+    """Submit a program with its arguments and a checkpoint; return what it prints last, as JSON."""
+    (folder / "job.py").write_text(program)
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    done = subprocess.run(
+        [
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            *("--master", master),
+            *(part for item in conf.items() for part in ("--conf", "=".join(item))),
+            str(folder / "job.py"),
+            *arguments,
+            str(folder / "checkpoint"),
+        ],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def fill(tidelog: ServiceProcess, topic: str) -> str:
     source = f"{topic}-source"
     tidelog.put_topic(source, partitions=2)
@@ -208,30 +239,9 @@ def test_a_cluster_needs_one_wheel_and_may_reach_the_service_by_another_address(
 ) -> None:
     """Submitted to two workers: all records by batch and by stream, each once for each."""
     source = fill(tidelog, topic)
-    (tmp_path / "job.py").write_text(JOB)
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-    }
     with proxy_to(tidelog.port) as by_executors:
-        submitted = subprocess.run(
-            [
-                str(SPARK_HOME / "bin" / "spark-submit"),
-                *("--master", master),
-                *(part for item in conf.items() for part in ("--conf", "=".join(item))),
-                str(tmp_path / "job.py"),
-                *(tidelog.url, by_executors.url, source, topic, str(tmp_path / "checkpoint")),
-            ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    assert submitted.returncode == 0, submitted.stderr[-5000:]
-    result: dict[str, Any] = json.loads(submitted.stdout.splitlines()[-1])
+        urls = (tidelog.url, by_executors.url)
+        result = submitted(master, tmp_path, environment, JOB, *urls, source, topic)
     assert result == {"rows": 200, "places": [str(installed / "pyspark_tidelog" / "__init__.py")]}
     twice = sorted([f"key-{number}" for number in range(200)] * 2)
     assert keys_in(tidelog, topic) == twice
@@ -262,34 +272,14 @@ def test_a_cluster_fills_a_table_with_the_wheel_alone(
             f"/v1/topics/{source}/partitions/{first // 50 % 2}/records",
             json.dumps({"records": records}).encode(),
         )
-    (tmp_path / "job.py").write_text(INGEST)
     to = f"delta:{tmp_path / 'lake'}" if kind == "delta" else "iceberg:kept.air.flights"
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
+    catalog = {
+        "PYICEBERG_CATALOG__KEPT__URI": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "PYICEBERG_CATALOG__KEPT__WAREHOUSE": f"file://{tmp_path / 'warehouse'}",
     }
-    submitted = subprocess.run(
-        [
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            *("--master", master),
-            *(part for item in conf.items() for part in ("--conf", "=".join(item))),
-            str(tmp_path / "job.py"),
-            *(tidelog.url, source, to, str(tmp_path / "checkpoint")),
-        ],
-        env=environment
-        | {
-            "PYICEBERG_CATALOG__KEPT__URI": f"sqlite:///{tmp_path / 'catalog.db'}",
-            "PYICEBERG_CATALOG__KEPT__WAREHOUSE": f"file://{tmp_path / 'warehouse'}",
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert submitted.returncode == 0, submitted.stderr[-5000:]
-    rows, batches, is_same, verified, places = json.loads(submitted.stdout.splitlines()[-1])
+    arguments = (tidelog.url, source, to)
+    result = submitted(master, tmp_path, environment | catalog, INGEST, *arguments)
+    rows, batches, is_same, verified, places = result
     assert (rows, batches, is_same, verified) == (200, 2, True, 200)
     assert places == [str(installed / "pyspark_tidelog" / "__init__.py")]
 

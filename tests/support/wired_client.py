@@ -22,12 +22,13 @@ class Loopback(httpcore.AsyncNetworkBackend):
 
     async def connect_tcp(
         self,
-        host: str,  # there is one
-        port: int,  # the same
+        host: str,
+        port: int,
         timeout: float | None = None,  # noqa: ASYNC109  # of httpcore
-        local_address: str | None = None,  # as above
-        socket_options: Iterable[Any] | None = None,  # as above
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
+        """Connect to the one server there is, whatever the address."""
         await self._listener.tick()
         return _Stream(self._listener.connect())
 

@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed
+from pyspark_tidelog.lake.maintenance import compact_table
 from pyspark_tidelog.tables import delta_log
 from pyspark_tidelog.tables.delta import DeltaTable
 from pyspark_tidelog.tables.delta_log import DeltaLog
@@ -439,3 +440,5 @@ def test_a_failure_is_one_sentence(tmp_path: Path, table: DeltaTable) -> None:
         table.publish(staged(tmp_path, 2, number=1))
     with pytest.raises(JobFailed, match=r"^delta:.* cannot be read: [^\n\x1b]*$"):
         other_driver(tmp_path).publish(staged(tmp_path, 2, number=1))
+    with pytest.raises(JobError, match=r"^delta:.* cannot be compacted: [^\n\x1b]*$"):
+        compact_table(table)
