@@ -22,6 +22,7 @@ from tests.support.service import (
     open_service,
     running,
 )
+from tests.support.time import OF_ANY_YEAR
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +75,7 @@ async def test_a_repetition_gets_the_first_offsets(
     After a restart too.
     """
     async with running(tmp_path) as api:
-        await api.create()
+        await api.create(**OF_ANY_YEAR)
         first = await post(api, path, body, headers=NDJSON | headers)
         assert first.status_code in {201, 202}
         assert "idempotency-replayed" not in first.headers
@@ -282,7 +283,7 @@ async def test_an_append_the_disk_has_not_confirmed_is_not_written_twice(
         wired(service) as client,
     ):
         api = Api(service, client)
-        await api.create()
+        await api.create(**OF_ANY_YEAR)
         await open_files(api)
         wake = local(service).runtime.committer.wake
         local(service).commits.attach(asyncio.get_running_loop(), lambda: None)  # no flush happens

@@ -10,6 +10,7 @@ from engine.records.builder import build_batch
 from engine.types import INT32_MAX
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running
+from tests.support.time import OF_ANY_YEAR
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,7 @@ async def test_an_unknown_outcome_names_where_to_ask(tmp_path: Path) -> None:
     As (P3) says.
     """
     async with running(tmp_path, commit_timeout_ms=1, commit_interval_ms=600_000) as api:
-        await api.create()
+        await api.create(**OF_ANY_YEAR)
         api.log().append(new_batch(1))  # the first append is made, and flushed, by a worker
         # the flusher is never woken: a disk that never confirms
         api.local.commits.attach(asyncio.get_running_loop(), lambda: None)

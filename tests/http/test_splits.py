@@ -10,7 +10,7 @@ from app.operations.read.splits import _shares
 from engine.records.scan import iter_headers
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running
-from tests.support.time import START_MS
+from tests.support.time import OF_ANY_YEAR, START_MS
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ LOG = "/v1/topics/events/partitions/0"
 async def topic(tmp_path: Path, anyio_backend: str) -> Any:
     """Partition 0 has much, 1 little, 2 nothing; batches of ten records."""
     async with running(tmp_path, default_split_bytes=5000, max_splits=50) as api:
-        await api.create("events", 3)
+        await api.create("events", 3, **OF_ANY_YEAR)
         for partition, batches in ((0, 30), (1, 3)):
             for number in range(batches):
                 path = f"/v1/topics/events/partitions/{partition}/records"

@@ -18,6 +18,7 @@ from engine.fs.filesystem import PosixFileSystem
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, log_of, open_service
+from tests.support.time import OF_ANY_YEAR
 from tests.support.watched import WatchedFileSystem
 from tests.support.wire import Connection, Listener, request, turn
 
@@ -79,6 +80,9 @@ BUDGETS = {
 }
 
 
+CONFIG = SMALL_INDEXES | OF_ANY_YEAR
+
+
 async def prepared(service: Service) -> Connection:
     """A connection to a topic with more than a large read, whose paths are known."""
     connection = Listener(service).connect()
@@ -117,7 +121,7 @@ async def test_a_request_asks_the_system_for_so_much(name: str) -> None:
     """Each call of the file system, and each write of the socket, is one of the system's."""
     fs = WatchedFileSystem(with_data(ForgetfulDisk()))
     budget = BUDGETS[name]
-    async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
+    async with open_service(DATA, fs=fs, default_topic_config=CONFIG) as service:
         connection = await prepared(service)
         await do(connection, budget.sent)
         fs.asked.clear()
@@ -178,7 +182,7 @@ async def test_appends_leave_nothing_behind(
 async def test_long_polls_are_one_look_and_a_write_each() -> None:
     """What a commit brings is looked up and read once for all who wait for it there."""
     fs = WatchedFileSystem(with_data(ForgetfulDisk()))
-    async with open_service(DATA, fs=fs, default_topic_config=dict(SMALL_INDEXES)) as service:
+    async with open_service(DATA, fs=fs, default_topic_config=CONFIG) as service:
         connection = await prepared(service)
         await do(connection, BUDGETS["one record"].sent)
         listener = Listener(service)

@@ -9,6 +9,7 @@ from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.counting import counted, is_ours
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, open_in_memory, open_service
+from tests.support.time import OF_ANY_YEAR
 from tests.support.wire import Connection, Listener, request, turn
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +21,7 @@ ROUNDS = 5
 async def service() -> AsyncIterator[Service]:
     """An open service on an in-memory disk, whose watchers and flusher only run on request."""
     disk = with_data(ForgetfulDisk())
-    config = {**SMALL_INDEXES, "index.interval.bytes": "100000000"}
+    config = {**SMALL_INDEXES, **OF_ANY_YEAR, "index.interval.bytes": "100000000"}
     async with open_service(
         DATA, fs=disk, default_topic_config=config, commit_interval_ms=600_000
     ) as service:

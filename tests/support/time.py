@@ -4,9 +4,14 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 START_MS = 1_795_219_400_000
 """When the golden archives were written, give or take a minute."""
+
+OF_ANY_YEAR: dict[str, Any] = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
+"""Of a topic that gets records of then from a service whose clock is the machine's: from a week
+after then on, retention would refuse them, and the next record would begin another segment."""
 
 
 class ManualClock:
