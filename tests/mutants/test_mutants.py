@@ -27,7 +27,16 @@ from tests.mutants.sites import (
     mutated,
     mutated_tree,
 )
-from tests.mutants.trial import BrokenError, Rehearsal, in_fork, runs_for
+from tests.mutants.trial import (
+    ENGINE_TESTS,
+    GUARD_TESTS,
+    JOB_TESTS,
+    SERVICE_TESTS,
+    BrokenError,
+    Rehearsal,
+    in_fork,
+    runs_for,
+)
 
 
 def placed(path: Path, text: str) -> Path:
@@ -149,6 +158,12 @@ def test_a_fork_that_hangs_is_answered_for() -> None:
         threading.Event().wait()
 
     assert in_fork(hang, 60) == "it does not end"
+
+
+def test_every_folder_of_the_trials_exists() -> None:
+    """A name that is gone would end pytest at once, and every mutant would count as not judged."""
+    folders = [f"tests/{one}" for one in {*ENGINE_TESTS, *JOB_TESTS, *SERVICE_TESTS}]
+    assert [one for one in (*folders, *GUARD_TESTS) if not (ROOT / one).exists()] == []
 
 
 def test_no_reason_outlives_its_mutant() -> None:

@@ -41,7 +41,7 @@ GUARD_TESTS: Final = ("tests/interleavings/test_guards.py", "tests/interleavings
 """They look at locks; runs from seeds are played by the trial itself."""
 
 SERVICE_TESTS: Final = ("http", "unit/app", "store", "conformance")
-ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption", "golden")
+ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption")
 JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
 
 LONGEST_TEST_S: Final = 60
@@ -277,11 +277,13 @@ def judge_all(
     effort: Effort,
     keep: Callable[[Verdict], None],
 ) -> None:
-    """Judge mutants one after another."""
+    """Judge mutants one after another; raises BrokenError if pytest could not run."""
     folders = effort.tests or [*GUARD_TESTS, *(f"tests/{one}" for one in _folders(mutants))]
     arguments = ("-s", "-q", "-p", "no:cacheprovider", f"--timeout={LONGEST_TEST_S}")
     trials = Trials(root, mutants, effort, keep)
-    pytest.main([*arguments, f"--basetemp={build / 'tmp'}", *folders], plugins=[trials])
+    ended = pytest.main([*arguments, f"--basetemp={build / 'tmp'}", *folders], plugins=[trials])
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise BrokenError(f"pytest ended with {ended!r}")  # no mutant was looked at
 
 
 def _folders(mutants: Sequence[Mutant]) -> Iterator[str]:
