@@ -5,17 +5,13 @@ operating system, and what a test must be.
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
 FILE_LINES = 700
-CLASS_LINES = 500
-FUNCTION_LINES = 70
 POSITIONAL_PARAMETERS = 5
 MIN_SENTENCE_WORDS = 4
 
@@ -99,29 +95,8 @@ class Source:
             if isinstance(node, ast.Call):
                 yield node
 
-    def sentences(self) -> Iterator[tuple[int, str]]:
-        """Yield line and text of each comment and string of several words; in tests, docstrings."""
-        of_docstrings = {
-            id(node.value)
-            for node in self.nodes
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        }
-        for node in self.nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                is_data = self.room == "tests" and id(node) not in of_docstrings
-                if " " in node.value and not is_data:
-                    yield node.lineno, node.value
-        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
-
     def at(self, node: ast.stmt | ast.expr) -> str:
         return f"{self.path}:{node.lineno}"
-
-    @staticmethod
-    def length(node: ast.ClassDef | Function) -> int:
-        assert node.end_lineno is not None, "a parsed node knows where it ends"
-        return node.end_lineno - node.lineno + 1
 
 
 Rule = Callable[[Source], Iterator[str]]
@@ -131,20 +106,6 @@ def file_is_short(source: Source) -> Iterator[str]:
     """A file has at most 700 lines."""
     if len(source.lines) > FILE_LINES:
         yield f"{source.path}: {len(source.lines)} lines, at most {FILE_LINES}"
-
-
-def class_is_short(source: Source) -> Iterator[str]:
-    """A class has at most 500 lines."""
-    for node in source.nodes:
-        if isinstance(node, ast.ClassDef) and source.length(node) > CLASS_LINES:
-            yield f"{source.at(node)}: class {node.name} has {source.length(node)} lines"
-
-
-def function_is_short(source: Source) -> Iterator[str]:
-    """A function has at most 70 lines, its docstring included."""
-    for function in source.functions():
-        if source.length(function) > FUNCTION_LINES:
-            yield f"{source.at(function)}: {function.name} has {source.length(function)} lines"
 
 
 def parameters_are_few(source: Source) -> Iterator[str]:
@@ -283,11 +244,33 @@ def braces_are_filled(source: Source) -> Iterator[str]:
                     yield f"{source.path}:{node.lineno}: {name}"
 
 
+def strings_stand_under_their_field(source: Source) -> Iterator[str]:
+    """A string that explains a field stands right under it, and nowhere else."""
+    for node in source.nodes:
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if not isinstance(body, list):
+                continue
+            for before, statement in zip([None, *body], body, strict=False):
+                if not _is_string(statement):
+                    continue
+                is_docstring = before is None and isinstance(
+                    node, ast.Module | ast.ClassDef | Function
+                )
+                is_of_field = isinstance(before, ast.Assign | ast.AnnAssign) and (
+                    before.end_lineno == statement.lineno - 1
+                )
+                if not (is_docstring or is_of_field):
+                    yield f"{source.at(statement)}: a string that explains nothing above it"
+
+
+def _is_string(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 RULES: tuple[Rule, ...] = (
     braces_are_filled,
     file_is_short,
-    class_is_short,
-    function_is_short,
     parameters_are_few,
     system_is_called_in_one_place,
     tests_are_not_imported,
@@ -298,4 +281,5 @@ RULES: tuple[Rule, ...] = (
     nothing_is_unfinished,
     exemptions_have_a_reason,
     names_say_something,
+    strings_stand_under_their_field,
 )
