@@ -25,9 +25,9 @@ class Page(NamedTuple):
     is_all: bool
     """Whether the page reached the readable end: the next one needs a commit."""
     fetched: Fetched
-    """Size of the event without its data."""
+    """The read that the page shows."""
     size_bytes: int
-    """Size of the data."""
+    """Size of the stored batches that it shows."""
     seen: Page | None
     """The same page without its event, for tails that sent it; None if this is that page."""
 

@@ -231,7 +231,7 @@ def text_lines(body: Body, *, max_records: int) -> Sequence[Buffer]:
 
 
 def _counted(body: Body, max_records: int, sent: Body) -> Sequence[Buffer]:
-    """Find the elements one by one: the commas of a valid body may be of few large elements.
+    """Count the elements one by one: commas inside of elements make a comma count too high.
 
     They are found in `body` and cut from `sent`, whose bytes have the same positions.
     """

@@ -38,7 +38,7 @@ FOREVER: Final = {
     "private": (b"cache-control", b"private, max-age=31536000, immutable"),
     "public": (b"cache-control", b"public, max-age=31536000, immutable"),
 }
-"""By `cache_visibility`, as below."""
+"""Cache-Control of an answer that never changes, by the setting `cache_visibility`."""
 REVALIDATED: Final = {
     "private": (b"cache-control", b"private, no-cache"),
     "public": (b"cache-control", b"public, no-cache"),

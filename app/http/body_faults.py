@@ -1,4 +1,4 @@
-"""What is wrong with a body before anything is made of it: its size, or that it is not JSON."""
+"""Errors of a body that is refused before decoding: too large, or not JSON."""
 
 from __future__ import annotations
 

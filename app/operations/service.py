@@ -70,7 +70,7 @@ class Service:
         self.slow_clients = SlowClients(stall_timeout_ms=settings.tail_stall_timeout_ms)
         self.workers = Workers(settings)
         self.append_memory = RenderMemory(settings)
-        """Of its own, so that slow reads do not stop appends."""
+        """For bodies, apart from that of answers, so that slow reads do not stop appends."""
         self.render_memory = RenderMemory(settings)
         self.rendered_batches = RenderedBatches(settings.max_rendered_batches_bytes)
         """Batches as JSON, for readers that want them again."""

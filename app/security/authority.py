@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PEER_KEY: Final = "tidelog.client_certificate"
 """The scope key of the client certificate's subject, as RFC 4514 writes it."""
 
-MAX_LET_IN: Final = 10_000
+MAX_CACHED_DECISIONS: Final = 10_000
 """Cached decisions by credentials, operation and topic; beyond it the cache is cleared."""
 
 
@@ -71,7 +71,7 @@ class Security:
             self._tokens = Tokens(self._issuer_keys, settings, self._meters)
         self.lasting = Lasting(clock)
         self._anybody = anonymous(None if quota == Quota() else self._meters.of(ANONYMOUS))
-        self._let_in: dict[tuple[object, ...], Principal] = {}
+        self._decisions: dict[tuple[object, ...], Principal] = {}
         self._keys_known = 0
         self._keys_read_ms = 0
         """When the API keys were last read successfully, by the monotonic clock."""
@@ -137,14 +137,14 @@ class Security:
         # bytes are compared only if their keyed hashes are equal.
         credentials = [header for header in headers if header[0] in CREDENTIAL_HEADERS]
         shown = (operation, topic, peer, *credentials)
-        principal = self._let_in.get(shown)
+        principal = self._decisions.get(shown)
         if principal is None or not principal.is_valid(self._clock.now_ms()):
             principal = self.identify(operation, headers, peer)
             self.admit(principal, operation, topic)
             if all(map(is_canonical, credentials)):
-                if len(self._let_in) >= MAX_LET_IN:
-                    self._let_in.clear()
-                self._let_in[shown] = principal
+                if len(self._decisions) >= MAX_CACHED_DECISIONS:
+                    self._decisions.clear()
+                self._decisions[shown] = principal
         elif principal.meter is not None:
             principal.meter.admit(_rule_of(operation))
         return principal
@@ -261,7 +261,7 @@ class Security:
         return 0 if self._issuer_keys is None else self._issuer_keys.changes
 
     def _forget(self) -> None:
-        self._let_in.clear()
+        self._decisions.clear()
         self._keys_known = self._key_changes
 
     def _decide(self) -> None:

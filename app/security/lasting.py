@@ -1,4 +1,4 @@
-"""Long requests: ended soon after the credentials that they began with."""
+"""Ends long requests when their credentials expire or are revoked."""
 
 from __future__ import annotations
 

@@ -33,4 +33,4 @@ class Documents(ABC):
 
     @abstractmethod
     def damaged(self, name: str, why: str) -> Exception:
-        """Return the error for a document that means nothing, which says where it is stored."""
+        """Return the error for an unreadable document; it names the place."""

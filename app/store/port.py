@@ -90,7 +90,7 @@ class Store(ABC):
 
     @abstractmethod
     def report(self) -> Mapping[str, object]:
-        """Return what cannot be used at present, for the readiness report; else nothing."""
+        """Return what cannot be used, for /readyz; empty if everything can be."""
 
     @abstractmethod
     def collect(self) -> Iterable[Metric]:
@@ -118,7 +118,7 @@ class Topics(ABC):
 
     @abstractmethod
     def offline(self) -> Sequence[TopicPartition]:
-        """Return the partitions that cannot be used at present."""
+        """Return the unusable partitions for /readyz; empty if all can be used."""
 
     @abstractmethod
     def partition(self, name: str, number: int) -> Partition:

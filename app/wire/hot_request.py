@@ -32,8 +32,8 @@ from engine.errors import EngineError
 from engine.types import Buffer
 
 
-class Outsider(NamedTuple):
-    """Takes the place of an exchange in a refused request: it holds nothing."""
+class RefusedExchange(NamedTuple):
+    """What a refused request has in place of an exchange: it holds nothing."""
 
     head: Mapping[bytes, bytes]
     caller: Principal | None
@@ -97,7 +97,7 @@ class Lane:
             return partition, Exchange(service, fields, caller=caller, holder=holder)
         except Exception as error:  # noqa: BLE001  # every error has a problem document
             caller = caller or service.security.refused(error, asked.operation, headers, peer)
-            return HotRefusal(self, connection, Outsider(fields, caller), asked, error)
+            return HotRefusal(self, connection, RefusedExchange(fields, caller), asked, error)
 
 
 class HotRequest(ABC):
@@ -122,7 +122,7 @@ class HotRequest(ABC):
         self,
         lane: Lane,
         connection: HttpToolsProtocol,
-        exchange: Exchange | Outsider,
+        exchange: Exchange | RefusedExchange,
         asked: HotOperation,
     ) -> None:
         self.response_complete = False
@@ -235,11 +235,11 @@ class HotRefusal(HotRequest):
         self,
         lane: Lane,
         connection: HttpToolsProtocol,
-        outsider: Outsider,
+        exchange: RefusedExchange,
         asked: HotOperation,
         error: Exception,
     ) -> None:
-        super().__init__(lane, connection, outsider, asked)
+        super().__init__(lane, connection, exchange, asked)
         self._error: Exception | None = error
         """None once it is answered."""
 

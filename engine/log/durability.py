@@ -79,7 +79,7 @@ class Durability:
 
     @property
     def is_commit_small(self) -> bool:
-        """Whether a commit would sync a little of one file, and no directory."""
+        """Whether a commit syncs at most `SMALL_COMMIT_BYTES` of one file, and no directory."""
         state = self._core.state
         high, end = state.watermarks.high, state.watermarks.end
         return (
@@ -118,7 +118,7 @@ class Durability:
         Syncs the `.log` files, and the directory if a segment is new, without the log lock. Raises
         StorageOffline if the disk fails; the high watermark then stays until a restart. Raises
         Overloaded if too many files are open, and with `nonblocking` WouldBlock if there is more to
-        sync than a little of one file or a lock is held; a later commit may succeed.
+        sync than `is_commit_small` says or a lock is held; a later commit may succeed.
         """
         core = self._core
         with self._syncing_nonblocking if nonblocking else core.syncing:

@@ -114,9 +114,11 @@ class IndexProofs:
             what = f"points at offset {offset}, which is not in this segment"
             raise self.disproved(index.path, what)
         before = index.floor_by_position(position - 1).position
-        behind = records.next_offset_at(position, before, cached_only=cached_only)
-        if behind is not None and offset < behind:
-            raise records.damaged(f"offset {offset} instead of at least {behind}", position, offset)
+        previous_end = records.next_offset_at(position, before, cached_only=cached_only)
+        if previous_end is not None and offset < previous_end:
+            raise records.damaged(
+                f"offset {offset} instead of at least {previous_end}", position, offset
+            )
         if len(self._proven) >= REMEMBERED_PLACES:
             self._proven.clear()
         self._proven.add(position)

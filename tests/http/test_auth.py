@@ -380,7 +380,7 @@ async def test_what_is_remembered_of_callers_is_bounded(
     guarded: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the limit all are verified again, and accepted again."""
-    monkeypatch.setattr("app.security.authority.MAX_LET_IN", 1)
+    monkeypatch.setattr("app.security.authority.MAX_CACHED_DECISIONS", 1)
     for _ in range(2):
         for path in (OFFSETS, RECORDS, BATCHES):
             assert (await guarded.client.get(path)).status_code == 200

@@ -26,8 +26,6 @@ VALUES = {
     "token": "tli_0",
 }
 
-"""Where an error is a google.rpc.Status, whose code of a malformed request is 3."""
-
 NO_NUMBERS = {
     "an underscore": "1_0",
     "a sign": "%2B1",
@@ -201,7 +199,7 @@ async def test_a_boolean_has_two_spellings_everywhere(api: Api, text: str) -> No
         ("/v1/fetch", {"partitions": [{"topic": "events", "partition": False}]}),
     ],
 )
-async def test_true_is_no_number(api: Api, path: str, body: dict[str, Any]) -> None:
+async def test_a_boolean_is_not_an_offset(api: Api, path: str, body: dict[str, Any]) -> None:
     """A boolean is not accepted as an offset: 422, and nothing is deleted."""
     await api.append("first", "second")
     before = api.log().watermarks

@@ -193,7 +193,7 @@ async def test_nothing_is_begun_on_a_connection_that_closes(service: Service) ->
     assert (end_of(service), connection.has_tasks) == (0, False)
 
 
-async def test_who_cannot_be_half_closed_is_closed_behind_the_last_words(service: Service) -> None:
+async def test_a_transport_without_half_close_is_closed_after_the_error(service: Service) -> None:
     """TLS connections cannot be half closed."""
     connection = await connected(service)
     before = len(connection.wire.writes)

@@ -111,7 +111,7 @@ async def test_two_credentials_are_malformed(guarded: tuple[Api, str]) -> None:
 async def test_one_key_has_few_decisions_however_it_is_written(guarded: tuple[Api, str]) -> None:
     """User names and white space take no memory, and push no other caller's decision out."""
     api, key = guarded
-    known = api.service.security._let_in  # noqa: SLF001  # its memory is the matter
+    known = api.service.security._decisions  # noqa: SLF001  # its memory is the matter
     for number in range(20):
         for headers in (
             basic(key, "u" * number),

@@ -249,8 +249,10 @@ def commit_round(history: History, random: Random) -> Work | None:
 
 @planned(1)
 def close(history: History, random: Random) -> Work | None:
-    """The service stops: later works get that error."""
-    """Not during a stop's wait, nor a check of the log, which needs its files."""
+    """The service stops: later works get that error.
+
+    Not during a stop's wait, nor a check of the log, which needs its files.
+    """
     if not all(map(history.is_first, ("close", "background", "look into"))):
         return None
     history.is_closing = True

@@ -25,8 +25,7 @@ async def read_records(
 ) -> Answer:
     """Return an array of records, empty if none comes within the time.
 
-    Past markers and the gaps of compaction it reads on, for a client that knows only offsets of
-    records could not.
+    It skips control batches and compaction gaps: a client that sees only record offsets cannot.
     """
     embedded = wanted_records(exchange.head)
     loop = asyncio.get_running_loop()

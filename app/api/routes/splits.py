@@ -1,4 +1,4 @@
-"""Plans for pullers of much data."""
+"""Split plans for parallel readers."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class RecordsAppend(Append):
     __slots__ = ("records",)
 
     records: list[NewRecord] | RecordColumns
-    """What was taken."""
+    """The decoded records, until they are appended."""
 
     @classmethod
     def options_of(cls, head: Mapping[bytes, bytes], call: AppendCall) -> AppendOptions:

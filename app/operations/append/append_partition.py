@@ -42,7 +42,7 @@ async def _serve(
 
 
 async def complete(append: Append, exchange: Exchange, body: Body) -> Answer:
-    """Append a whole body, and return the receipt once the append is on disk, if that is asked."""
+    """Append a whole body; return the receipt, with acks=all once the append is on disk."""
     await run_append(append, exchange, body)
     return await answer_of(append)
 
@@ -88,7 +88,7 @@ async def run_append(
 
 
 async def answer_of(append: Append) -> Answer:
-    """Return the receipt once the append is on disk, if that is asked."""
+    """Return the receipt, with acks=all once the append is on disk."""
     if append.call.acks == "all":
         try:
             await append.partition.committed(append.end_offset)

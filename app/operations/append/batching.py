@@ -109,8 +109,8 @@ class Batcher:
                 appended += self._append(partition, group.batches, group.done, checked=checked)
         for group in groups.values():
             group.partition.commit_soon()  # first: what is on disk on return needs no wait
-        for tell in appended:
-            tell(None)
+        for callback in appended:
+            callback(None)
 
     def _send(
         self,
@@ -121,10 +121,10 @@ class Batcher:
         checked: bool,
     ) -> None:
         """Send each batch; if a shared one is refused, send its appends one by one."""
-        told = iter(done)
+        callbacks = iter(done)
         for sharers in batches:
-            tells = [next(told) for _ in sharers]
-            settle = partial(self._sent, partition, sharers, tells, checked)
+            of_batch = [next(callbacks) for _ in sharers]
+            settle = partial(self._sent, partition, sharers, of_batch, checked)
             first, *others = sharers
             try:
                 data = first.batch(others)
@@ -144,13 +144,13 @@ class Batcher:
         if not isinstance(result, Exception):
             first, *others = sharers
             first.on_appended(result, others)
-            for tell in done:
-                tell(None)
+            for callback in done:
+                callback(None)
         elif len(sharers) > 1 and _is_refusal(result):
             self._send(partition, [[append] for append in sharers], done, checked=checked)
         else:
-            for tell in done:
-                tell(result)
+            for callback in done:
+                callback(result)
 
     def _append(
         self,
@@ -180,12 +180,12 @@ class Batcher:
                 alone = [[append] for append in appends]
                 return self._append(partition, alone, done, checked=checked)
             if is_refusal and len(appends) > 1:
-                told: list[Done] = []
-                for append, tell in zip(appends, done, strict=True):
-                    told += self._append(partition, [[append]], [tell], checked=checked)
-                return told
-            for tell in done:
-                tell(error)
+                callbacks: list[Done] = []
+                for append, callback in zip(appends, done, strict=True):
+                    callbacks += self._append(partition, [[append]], [callback], checked=checked)
+                return callbacks
+            for callback in done:
+                callback(error)
             return ()
         if len(appends) == 1:  # as nearly always if many logs are appended to
             appends[0].on_appended(appended)

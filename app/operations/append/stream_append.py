@@ -71,7 +71,7 @@ async def append_stream(exchange: Exchange, partition: Partition, call: AppendCa
         await writer.abandon()
         if isinstance(error, ClientGone):
             raise
-        raise writer.told(error) from error
+        raise writer.with_progress(error) from error
     return writer.answer()
 
 
@@ -147,7 +147,7 @@ class _Writer:
         body = stream_receipt_body(partition, appended, marks, acks, progress.lines)
         return Answer(STATUS[acks], headers, body)
 
-    def told(self, error: Exception) -> Exception:
+    def with_progress(self, error: Exception) -> Exception:
         """Return the error with the body's progress: up to which line, and to which offset."""
         progress = self._confirmed
         return AppendBrokeOff(

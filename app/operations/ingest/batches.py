@@ -16,14 +16,14 @@ RECORD_BYTES: Final = 40
 """Most bytes of a record besides its key, value and headers: seven varints and the attributes."""
 
 HEADER_SIZES_BYTES: Final = 10
-"""Most bytes of the two sizes of a header."""
+"""Upper bound of the two length varints of a header."""
 
 _DELIVERY_BYTES: Final = 2 * 1024
 """Room for the headers of a delivery, which are on the first record."""
 
 
 def header_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return most bytes that the headers of one record take."""
+    """Return an upper bound of the encoded size of a record's headers."""
     return sum(
         [len(name.encode()) + len(value or b"") + HEADER_SIZES_BYTES for name, value in headers]
     )

@@ -77,7 +77,7 @@ class Leg:
         self.page = page
         """The last page, from which `offset` on may not have been sent."""
 
-    def told(self, page: Page) -> Page:
+    def advance(self, page: Page) -> Page:
         """Advance past a page that was sent; return it without the sent part."""
         self.offset = page.next_offset
         return seen_part(page)
@@ -205,7 +205,7 @@ class TailSession:
                 if page.next_offset != leg.offset or now >= self._heartbeat_at:
                     await self._tell(delivery, self._event_of(leg, page))
                     self._beat(now)
-                    page = leg.told(page)
+                    page = leg.advance(page)
                     continue
                 leg.page = page
                 ready = self._ready_after(leg)
@@ -259,7 +259,7 @@ class TailSession:
         if not send_now(look.page.chunk):
             return False
         self._beat(look.now)
-        leg.page = leg.told(look.page)
+        leg.page = leg.advance(look.page)
         return True
 
     def _shared_look(self, leg: Leg) -> Look | None:

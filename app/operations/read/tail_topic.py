@@ -90,7 +90,7 @@ class TopicTailSession(TailSession):
         self._partitions = exchange.service.topic(topic).partitions
 
     def headers(self) -> Headers:
-        """Return the headers; there are no offsets of one log."""
+        """Return the headers, without Log-*: they describe a single log."""
         return list(STREAM_HEADERS)
 
     def _id(self, moving: Leg | None = None, next_offset: int = 0) -> bytes:

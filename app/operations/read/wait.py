@@ -39,7 +39,7 @@ class Watch:
         self._logs = logs
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
-        self._see_to: Callable[[], bool] = _look_oneself
+        self._see_to: Callable[[], bool] = _no_callback
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, see_to: Callable[[], bool] | None = None) -> None:
@@ -49,7 +49,7 @@ class Watch:
         was enough.
         """
         if not self._woken:
-            self._see_to = see_to or _look_oneself
+            self._see_to = see_to or _no_callback
             self._waiter = asyncio.get_running_loop().create_future()
             self._tail.begin_wait(self._logs)
             try:
@@ -85,8 +85,8 @@ class Watch:
             self._timer.cancel()
 
 
-def _look_oneself() -> bool:
-    """Do nothing: the reader looks itself."""
+def _no_callback() -> bool:
+    """Do nothing: the woken reader reads again itself."""
     return False
 
 

@@ -230,7 +230,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]  # as above
     def close(
         self, reason: object = None, exc: Exception | None = None
     ) -> asyncio.Future[None] | None:
-        """Abort what was not taken over; TLS would wait for the broker after the service's end."""
+        """Abort a connection that was not handed over: a TLS close would delay the stop."""
         if self._writer is not None:
             self._writer.transport.abort()
         closed: asyncio.Future[None] | None = super().close(reason, exc)

@@ -128,8 +128,8 @@ class KafkaDocuments(Documents):
 
     def damaged(self, name: str, why: str) -> Exception:
         return StoredDataCorrupt(
-            f"the document {name} in the topic {self._name} means nothing: {why}; remove it by a "
-            "record with this key and no value",
+            f"document {name} in topic {self._name} is unreadable: {why}; delete it with a "
+            "tombstone for that key",
             file=self._name,
             position=0,
             offset=0,

@@ -374,7 +374,7 @@ def test_a_sync_beside_one_that_fails_fails_too(
 
 
 def test_every_kind_of_sync_and_rename_asks_the_system(fs: PosixFileSystem, tmp_path: Path) -> None:
-    """The disk in memory takes their word for it: here the system calls are seen."""
+    """Other tests use a disk in memory; this one checks the real system calls."""
     with disk_calls() as calls, fs.open(tmp_path / "f", create=True) as file:
         file.append(b"abc")
         file.sync()

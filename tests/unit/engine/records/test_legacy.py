@@ -188,7 +188,7 @@ def test_a_damaged_message_is_found_by_its_checksum(position: int) -> None:
 
 @kafka("MemoryRecordsTest.testUnsupportedCompress")
 def test_zstd_is_refused() -> None:
-    """It came after these formats."""
+    """Formats 0 and 1 predate zstd: a message that claims it is invalid."""
     for magic in MAGICS:
         with pytest.raises(InvalidRecord, match="zstd"):
             records_of(wrapped(legacy_message(0), magic=magic, offset=0, codec=Codec.ZSTD))

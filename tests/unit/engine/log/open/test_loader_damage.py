@@ -203,7 +203,7 @@ def test_garbage_after_the_last_batch_is_cut(seed: int) -> None:
 
 @kafka("LogSegmentTest.testRecoveryWithCorruptMessage")
 @pytest.mark.parametrize("damaged", range(0, 12, 3))
-def test_of_a_damaged_segment_what_stands_before_survives(damaged: int) -> None:
+def test_records_before_the_damage_survive(damaged: int) -> None:
     """One byte of one batch changed.
 
     Exactly the records before it are recovered, and it is reported.
