@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.records.header import Codec
 from engine.topic_keys import DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, parse_overrides
 from engine.topic_values import ConfigValue
 from engine.types import INT64_MAX
@@ -48,6 +49,11 @@ class LogConfig:
     uses_append_time: bool = field(init=False, repr=False, compare=False)
     max_segment_ms: int = field(init=False, repr=False, compare=False)
     """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms if shorter."""
+    stored_codec: tuple[Codec, int | None] | None = field(init=False, repr=False, compare=False)
+    """The codec of stored batches, by compression.type, and its level, if the codec has levels;
+    None if batches keep the codec of their producer."""
+    takes_any_record: bool = field(init=False, repr=False, compare=False)
+    """Whether no record can be refused or changed for its key, or for a time in the past."""
 
     def __post_init__(self) -> None:
         """Derive what every append asks for."""
@@ -56,6 +62,23 @@ class LogConfig:
         derived(self, "uses_append_time", self.message_timestamp_type == "LogAppendTime")
         longest_ms = self.max_compaction_lag_ms if self.is_compacted else INT64_MAX
         derived(self, "max_segment_ms", min(self.segment_ms, longest_ms))
+        derived(self, "stored_codec", self._stored_codec())
+        has_lower_bound = self.message_timestamp_before_max_ms != INT64_MAX
+        is_changed = self.is_compacted or self.uses_append_time or has_lower_bound
+        derived(self, "takes_any_record", not is_changed)
+
+    def _stored_codec(self) -> tuple[Codec, int | None] | None:
+        kind = self.compression_type
+        if kind == "producer":
+            return None
+        if kind == "uncompressed":
+            return Codec.NONE, None
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return Codec.of_label(kind), levels.get(kind)
 
     @property
     def deletes(self) -> bool:

@@ -90,6 +90,13 @@ class ErrorCode(enum.IntEnum):
     INCONSISTENT_TOPIC_ID = 103
 
 
+class WouldBlock(Exception):
+    """The operation would wait for the disk, or for a thread that may be waiting for it.
+
+    A signal between the engine and its caller, who repeats the operation on another thread.
+    """
+
+
 class EngineError(Exception):
     """The base of all errors of the engine."""
 

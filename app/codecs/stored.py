@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from app.codecs.rendered_batches import LogTexts
 from app.http.problems import RecordTooLarge
-from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge
-from engine.guard import WouldBlock
+from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge, WouldBlock
 from engine.records.batch import BatchView
 from engine.records.budget import DECODER_COPIES, DecodeBudget
 from engine.records.chunks import Records, in_chunks, part_chunks, payload_chunks

@@ -13,8 +13,7 @@ from app.operations.exchange import Exchange
 from app.operations.groups import readable_cursors
 from app.store.groups import CursorKey
 from app.store.port import Partition
-from engine.errors import NotFound, OffsetError, StorageError
-from engine.guard import WouldBlock
+from engine.errors import NotFound, OffsetError, StorageError, WouldBlock
 from engine.types import Buffer, FetchIsolation
 
 LOOK_BYTES: Final = 4096

@@ -15,9 +15,7 @@ from prometheus_client.metrics_core import Metric
 from app.store.documents import Documents
 from app.store.groups import GroupOffsets
 from engine.config import LogConfig
-from engine.errors import ProducerNotFound
-from engine.guard import WouldBlock
-from engine.log.append.codec import stored_codec
+from engine.errors import ProducerNotFound, WouldBlock
 from engine.log.results import Appended, Fetched, LogTag
 from engine.manager.topics import Overrides, Topic
 from engine.records.budget import DecodeBudget
@@ -233,7 +231,7 @@ class Partition(ABC):
     @property
     def own_codec(self) -> Codec:
         """The codec of the batches that the service builds for this log."""
-        stored = stored_codec(self.config)
+        stored = self.config.stored_codec
         return Codec.NONE if stored is None else stored[0]
 
     @abstractmethod

@@ -32,8 +32,7 @@ from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
 from app.wire.hot_tasks import OPERATION
 from app.wire.known_heads import KnownHead, KnownHeads
-from engine.errors import EngineError, Overloaded
-from engine.guard import WouldBlock
+from engine.errors import EngineError, Overloaded, WouldBlock
 
 _ODD: Final = frozenset(
     {

@@ -21,8 +21,7 @@ from engine.background.round_syncs import RoundSyncs
 from engine.background.shared_sync import Outcome
 from engine.clock import Clock
 from engine.config import EngineConfig
-from engine.errors import EngineError, Overloaded, StorageError, StorageOffline
-from engine.guard import WouldBlock
+from engine.errors import EngineError, Overloaded, StorageError, StorageOffline, WouldBlock
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget

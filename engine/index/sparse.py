@@ -270,6 +270,11 @@ class SparseIndex(ABC, Generic[Last]):
         return self._count >= self._max_entries - self.KEPT_FREE
 
     @property
+    def free_entries(self) -> int:
+        """The number of entries until `is_full`."""
+        return self._max_entries - self.KEPT_FREE - self._count
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of the entries."""
         return self._count * self._entry_bytes

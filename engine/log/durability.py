@@ -14,12 +14,11 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from engine.errors import Overloaded, StorageFull, StorageOffline
+from engine.errors import Overloaded, StorageFull, StorageOffline, WouldBlock
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import OpenDirectory
-from engine.guard import Impatient, WouldBlock
 from engine.log.context import LogContext
-from engine.log.core import LogCore
+from engine.log.core import Impatient, LogCore
 from engine.log.files import SyncOrder
 from engine.log.results import Recovery
 from engine.log.state import LogState

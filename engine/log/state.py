@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from engine.errors import InvalidRecord, Overloaded, StorageFull, UnexpectedAppendOffset
+from engine.errors import InvalidRecord, Overloaded, StorageFull, UnexpectedAppendOffset, WouldBlock
 from engine.fs.port import OpenDirectory
-from engine.guard import WouldBlock
 from engine.log.append.analyse import Incoming
 from engine.log.context import LogContext
 from engine.log.files import LocalLog
@@ -147,6 +146,7 @@ class LogState:
                 last_offset=headers[-1].last_offset,
                 log_end_offset=end_offset,
             )
+        self.local.active.take_back_room()  # it holds for the epoch that is recorded
         with self._context.health.appending:
             for header in headers:
                 if header.leader_epoch >= 0:
@@ -156,22 +156,32 @@ class LogState:
                     self.epochs.clear_and_flush()  # messages of magic 0 and 1 have no epochs
         return headers
 
-    def ensure_at_hand(self) -> None:
-        """Raise WouldBlock if an append must open, create or stat a file first."""
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether an append without a roll would not open, create, stat or write another file."""
         latest = self.epochs.latest
         is_noted = latest is not None and latest.epoch == self.leader_epoch
-        if not is_noted or not self.local.segments.active.is_at_hand:
-            raise WouldBlock
+        return is_noted and self.local.segments.active.is_at_hand
 
-    def is_roll_due(self, incoming: Incoming, headers: Sequence[BatchHeader], now_ms: int) -> bool:
-        """Return whether these batches need a new segment."""
+    def is_ready_for(
+        self, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether such an append is only a write to the active segment."""
+        return self.is_at_hand and not self.is_roll_due(
+            size_bytes, max_timestamp, last_offset, now_ms
+        )
+
+    def is_roll_due(
+        self, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether an append of that size, time in ms and last offset needs a new segment."""
         config = self.local.config
         params = RollParams(
             config.max_segment_ms,
             config.segment_bytes,
-            incoming.max_timestamp,
-            headers[-1].last_offset,
-            len(incoming.buffer),
+            max_timestamp,
+            last_offset,
+            size_bytes,
             now_ms,
         )
         try:
@@ -443,6 +453,7 @@ class LogState:
         """Fail unless segments, watermarks and producer state agree."""
         segments = self.local.segments
         segments.check_invariants()
+        segments.active.check_invariants()
         marks = self.watermarks
         assert segments.first_base_offset <= marks.log_start_offset
         assert marks.end.segment_base_offset == segments.active.base_offset

@@ -155,6 +155,11 @@ class SegmentIndexes:
         return offset.is_full or time.is_full
 
     @property
+    def free_entries(self) -> int:
+        """How many entries fit before `is_full`; both sparse indexes were used."""
+        return min(self.offset.free_entries, self.time.free_entries)
+
+    @property
     def are_unreadable(self) -> bool:
         """Whether the disk could not read a part of one of the two sparse indexes."""
         return any(

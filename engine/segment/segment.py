@@ -57,6 +57,10 @@ class Segment:
         "_jitter_ms",
         "_maximum",
         "_rolling_timestamp",
+        "_room_bytes",
+        "_room_config",
+        "_room_entries",
+        "_room_until_ms",
         "_unindexed_bytes",
         "base_offset",
         "directory",
@@ -104,6 +108,10 @@ class Segment:
         self._rolling_timestamp: int | None = None
         self._maximum = NO_MAXIMUM
         self._unindexed_bytes = 0
+        # The room, see `has_room`; written under the log lock.
+        self._room_config: LogConfig | None = None
+        self._room_bytes = self._room_entries = 0
+        self._room_until_ms = -1
 
     def __repr__(self) -> str:
         return f"Segment({self.records.path}, {self.size_bytes} bytes)"
@@ -149,6 +157,7 @@ class Segment:
             self.records.truncate(position)  # or the next start would find the refused batch
             raise
         self._unindexed_bytes += len(data)
+        self._room_bytes -= len(data)
         return position
 
     def index_position(self, entry: OffsetPosition) -> None:
@@ -161,6 +170,7 @@ class Segment:
         """
         self._add_entry(entry, self._maximum)
         self._unindexed_bytes = 0
+        self._room_entries -= 1
 
     def _add_entry(self, entry: OffsetPosition, maximum: TimestampOffset) -> None:
         if not self.indexes.is_full:
@@ -181,6 +191,44 @@ class Segment:
         if size > 0 and self._waited_ms(params) > params.max_segment_ms - self._jitter_ms:
             return True
         return self.indexes.is_full or not 0 <= params.max_offset - self.base_offset <= INT32_MAX
+
+    def has_room(
+        self, size_bytes: int, max_timestamp: int, last_offset: int, config: LogConfig
+    ) -> bool:
+        """Whether a batch can be appended without a roll, and opens, creates and stats no file.
+
+        False may mean that this is not known. `size_bytes`, `max_timestamp` in ms and `last_offset`
+        are the batch's; `config` is the log's. The log lock is held.
+
+        The answer costs nine questions, whose answers change once in thousands of appends. So a
+        segment that is asked leases what no question needs to be asked for: bytes, entries of the
+        indexes, and the time until which it does not roll. `append` uses them up, and what changes
+        the answers takes the lease back: see `take_back_room`.
+        """
+        return (
+            self._room_config is config
+            and size_bytes <= self._room_bytes
+            and self._room_entries > 0
+            and max_timestamp <= self._room_until_ms
+            and last_offset - self.base_offset <= INT32_MAX
+        )
+
+    def lease_room(self, config: LogConfig) -> None:
+        """Lease room to the following appends, if this segment is at hand. The log lock is held."""
+        rolling_timestamp, indexes = self._rolling_timestamp, self.indexes
+        # A segment whose first batch has no time rolls by the clock, not by the batches' times.
+        if rolling_timestamp is None or rolling_timestamp < 0:
+            return
+        if self.records.is_resting or not indexes.are_open:
+            return
+        self._room_config = config
+        self._room_bytes = config.segment_bytes - self.records.size_bytes
+        self._room_entries = indexes.free_entries
+        self._room_until_ms = rolling_timestamp + config.max_segment_ms - self._jitter_ms
+
+    def take_back_room(self) -> None:
+        """End the lease: files are closed, cut or replaced, or the leader epoch changes."""
+        self._room_config = None
 
     @property
     def is_at_hand(self) -> bool:
@@ -391,6 +439,7 @@ class Segment:
 
     def reset_for_recovery(self) -> None:
         """Drop everything derived from the log file."""
+        self.take_back_room()
         self.indexes.reset()
         self._maximum = NO_MAXIMUM
         self._rolling_timestamp = None
@@ -400,6 +449,7 @@ class Segment:
         self, entries: Sequence[tuple[OffsetPosition, TimestampOffset]], maximum: TimestampOffset
     ) -> None:
         """Replace all index entries by those of a complete scan. The log lock is held."""
+        self.take_back_room()
         self.indexes.reset_sparse()
         self._maximum = maximum
         for entry, maximum_so_far in entries:
@@ -421,6 +471,7 @@ class Segment:
 
     def seal(self) -> None:
         """Add the last entry to the time index and trim the files, after the last append."""
+        self.take_back_room()
         self._note_maximum()
         self.indexes.trim()
         self.records.truncate(self.records.size_bytes)  # cuts a preallocated tail
@@ -440,6 +491,7 @@ class Segment:
 
         The log lock is held. A crash may restore some of the bytes.
         """
+        self.take_back_room()
         self.resting.forbid()
         self.indexes.offset.truncate(cut.offsets)
         self.indexes.time.truncate(cut.times)
@@ -464,6 +516,7 @@ class Segment:
 
         Afterwards the segment would survive a power cut.
         """
+        self.take_back_room()
         self.resting.forbid()
         self._note_maximum()
         self.indexes.close()
@@ -474,6 +527,7 @@ class Segment:
 
     def close_handles(self) -> None:
         """Close the files without writing: their directory is offline."""
+        self.take_back_room()
         self.indexes.close_handles()
         self.records.close()
 
@@ -484,6 +538,17 @@ class Segment:
             self._fs.rename(self.records.path, target)
             self.records.path = target
         self.indexes.change_suffix(new)
+
+    def check_invariants(self) -> None:
+        """Fail if room is leased that an answer to the questions would not give."""
+        config, size_bytes = self._room_config, self._room_bytes
+        if config is None or size_bytes <= 0 or self._room_entries <= 0:
+            return
+        assert self.is_at_hand, "a file would be opened"
+        end = self.base_offset + INT32_MAX
+        until_ms, limit_ms = self._room_until_ms, config.max_segment_ms
+        params = RollParams(limit_ms, config.segment_bytes, until_ms, end, size_bytes, 0)
+        assert not self.should_roll(params), (self, params)
 
     def remove_files(self) -> None:
         """Remove the files by name; readers that have them open can continue."""

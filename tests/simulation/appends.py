@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import PreconditionFailed
-from engine.guard import WouldBlock
+from engine.errors import PreconditionFailed, WouldBlock
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from tests.support.driven_log import IDEMPOTENT, TRANSACTIONAL, DrivenLog

@@ -5,8 +5,13 @@ from functools import partial
 import pytest
 
 from app.store.port import LookUp, Partition, Run, entry_of
-from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd, ProducerNotFound, SequenceGap
-from engine.guard import WouldBlock
+from engine.errors import (
+    OffsetBelowLogStart,
+    OffsetBeyondLogEnd,
+    ProducerNotFound,
+    SequenceGap,
+    WouldBlock,
+)
 from engine.log.results import Appended, Fetched
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget, DecodeLimits

@@ -14,7 +14,7 @@ from app.http.answers import NO_STORE, Answer
 from app.operations.exchange import Exchange
 from app.operations.read.read import fetch_or_wait
 from app.store.port import Partition
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from schemas.kafka_rest_v2 import KafkaRestReadParameters

@@ -35,7 +35,6 @@ from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_typ
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.errors import CorruptBatch, EngineError
-from engine.log.append.codec import stored_codec
 from engine.log.results import Appended
 from engine.records.budget import DecodeBudget
 from engine.records.builder import NewRecord, RecordColumns, build_batch
@@ -383,7 +382,7 @@ async def run_here(work: Callable[[], T]) -> T:
 
 def build(partition: Partition, call: AppendCall, records: Iterable[NewRecord]) -> bytearray:
     """Return the records as one batch, with the topic's codec."""
-    codec, level = stored_codec(partition.config) or (Codec.NONE, None)
+    codec, level = partition.config.stored_codec or (Codec.NONE, None)
     return build_batch(
         records,
         codec=codec,

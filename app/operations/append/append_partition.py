@@ -16,7 +16,7 @@ from app.operations.deliveries.claim import Delivery
 from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end
 from app.operations.exchange import Exchange
 from app.store.port import Partition
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.records.budget import always_wanted
 
 

@@ -32,8 +32,7 @@ from app.operations.request_content import brings_ndjson
 from app.operations.service import Service
 from app.store.port import Partition, Run
 from engine.config import LogConfig
-from engine.errors import EngineError
-from engine.guard import WouldBlock
+from engine.errors import EngineError, WouldBlock
 from engine.log.results import Appended
 from engine.records.builder import NewRecord
 

@@ -30,8 +30,7 @@ from app.operations.ingest.profile import IngestProfile
 from app.settings import Settings
 from app.store.port import Partition
 from engine.clock import Clock
-from engine.errors import OffsetBeyondLogEnd, Recovering, TopicNotFound
-from engine.guard import WouldBlock
+from engine.errors import OffsetBeyondLogEnd, Recovering, TopicNotFound, WouldBlock
 
 _LOG = logging.getLogger(__name__)
 

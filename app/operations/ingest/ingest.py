@@ -42,8 +42,7 @@ from app.operations.ingest.profile import IngestProfile
 from app.operations.service import Service
 from app.security.principal import Principal
 from app.store.port import Partition, Run
-from engine.errors import EngineError
-from engine.guard import WouldBlock
+from engine.errors import EngineError, WouldBlock
 from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget, always_wanted
 from engine.records.builder import NewRecord

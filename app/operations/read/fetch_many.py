@@ -44,8 +44,7 @@ from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import negotiate
 from app.security.scopes import Action
 from app.store.port import Partition
-from engine.errors import EngineError, StoredDataCorrupt, TooLarge
-from engine.guard import WouldBlock
+from engine.errors import EngineError, StoredDataCorrupt, TooLarge, WouldBlock
 from engine.log.results import Fetched, ReadEnd
 from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer

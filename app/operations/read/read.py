@@ -51,7 +51,7 @@ from app.operations.read.read_result import Found
 from app.operations.read.wait import ClientGone, DisconnectWatcher
 from app.operations.request_content import codings_of
 from app.store.port import Partition
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 from engine.types import INT64_MAX, Buffer

@@ -16,7 +16,7 @@ from app.operations.read.fetch import fetch, fetch_bytes, fetch_now, may_grow
 from app.operations.read.slow_clients import PIECE_BYTES
 from app.operations.service import Service
 from app.store.port import Partition
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.log.results import Fetched
 from engine.records.budget import DecodeBudget
 

@@ -23,8 +23,7 @@ from app.store.local.group_loading import Stored, load_cursors
 from app.store.local.group_records import encode_key, encode_value
 from app.store.local.offsets_topic import OffsetsTopic
 from engine.clock import Clock
-from engine.errors import EngineError, PolicyViolation
-from engine.guard import WouldBlock
+from engine.errors import EngineError, PolicyViolation, WouldBlock
 from engine.records.builder import build_batch
 from engine.runtime import Runtime
 

@@ -23,7 +23,6 @@ from engine.errors import (
     TooLarge,
     UnsupportedMagic,
 )
-from engine.log.append.codec import stored_codec
 from engine.records.batch import OFFSET_LENGTH_EPOCH, BatchView, stamp_max_timestamp
 from engine.records.budget import DecodeBudget
 from engine.records.builder import recompress_batch
@@ -38,7 +37,7 @@ from engine.records.header import (
     frame_size,
     parse_header,
 )
-from engine.types import INT64_MAX, NO_TIMESTAMP, AppendOrigin, Buffer
+from engine.types import NO_TIMESTAMP, AppendOrigin, Buffer
 
 _NO_MARKERS: Final[Mapping[int, EndMarker]] = MappingProxyType({})
 
@@ -126,15 +125,11 @@ def _of_own_builder(
     buffer: bytearray | memoryview, config: LogConfig, limits: AnalysisLimits
 ) -> Incoming:
     """Trust framing, checksum and content; only check what the topic may refuse."""
-    if (
-        config.is_compacted
-        or config.message_timestamp_before_max_ms != INT64_MAX
-        or config.uses_append_time
-    ):
+    if not config.takes_any_record:
         return _of_client(buffer, config, limits)
     header = parse_header(buffer)
     size_bytes = header.size_bytes
-    chosen = stored_codec(config)
+    chosen = config.stored_codec
     if size_bytes == len(buffer) and chosen is None:  # as nearly all small appends
         _ensure_batch_size(size_bytes, config)
         incoming = Incoming(
@@ -160,7 +155,7 @@ def _of_client(
         before_max_ms=config.message_timestamp_before_max_ms,
         after_max_ms=config.message_timestamp_after_max_ms,
     )
-    chosen = stored_codec(config)
+    chosen = config.stored_codec
     accepted: list[bytearray | memoryview] = []
     rewritten = False
     frames = _frames(buffer)

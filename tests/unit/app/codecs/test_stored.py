@@ -6,7 +6,7 @@ import pytest
 
 from app.codecs.records_out import render_records
 from app.codecs.stored import INLINE, View, render_bytes
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.types import Buffer

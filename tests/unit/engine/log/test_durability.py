@@ -4,9 +4,8 @@ import errno
 
 import pytest
 
-from engine.errors import StorageFull
+from engine.errors import StorageFull, WouldBlock
 from engine.fs import names
-from engine.guard import WouldBlock
 from engine.log.durability import SMALL_COMMIT_BYTES
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from engine.guard import WouldBlock
+from engine.errors import WouldBlock
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 from tests.support.logs import fill, with_config

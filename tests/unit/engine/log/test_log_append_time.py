@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import PreconditionFailed
-from engine.guard import WouldBlock
+from engine.errors import PreconditionFailed, WouldBlock
 from engine.log.append.analyse import Incoming, analyse
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType

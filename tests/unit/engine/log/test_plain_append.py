@@ -1,4 +1,4 @@
-"""The short path of small batches: the result of the general path, or no change."""
+"""The plain way of small batches: the result of the general way, or no change."""
 
 import errno
 from collections.abc import Callable
@@ -7,10 +7,10 @@ import pytest
 
 from engine.errors import StorageFull, StorageOffline
 from engine.log.log import Log
-from engine.log.plain_append import append_plain
 from engine.log.results import Appended
 from engine.records.header import Codec
 from engine.topic_keys import HOUR_MS
+from engine.types import AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.logs import fill, log_path, with_config
 from tests.support.time import START_MS
@@ -33,9 +33,7 @@ def in_new_segment() -> Log:
 
 
 def try_plain(log: Log, batch: bytearray) -> Appended | None:
-    core = log._core  # noqa: SLF001  # what is tested works inside the log's lock
-    with core.lock:
-        return append_plain(core, batch, START_MS)
+    return log._append_plain(batch, START_MS, nonblocking=False)  # noqa: SLF001  # its None is tested
 
 
 @pytest.mark.parametrize("interval_bytes", [1, 10_000])
@@ -60,6 +58,62 @@ def test_it_appends_what_the_general_path_appends(
         files.append([world.disk.read_bytes(path) for path in paths])
     assert results[: len(times)] == results[len(times) :]
     assert files[0] == files[1]
+
+
+ROLLS = {
+    "full": {"segment_bytes": 1_000},
+    "too old": {"segment_ms": 20},
+    "few entries": {"index_interval_bytes": 1, "segment_index_bytes": 40},
+    "an entry now and then": {"index_interval_bytes": 200, "segment_index_bytes": 60},
+}
+
+
+@pytest.mark.parametrize("times", ["go on", "are equal", "are not there"])
+@pytest.mark.parametrize("name", ROLLS)
+def test_leased_room_ends_where_the_general_way_rolls(name: str, times: str) -> None:
+    """Segments, indexes and results are those of a log that asks at every append."""
+    times_ms = {
+        "go on": [START_MS + 3 * count for count in range(40)],
+        "are equal": [START_MS] * 40,
+        "are not there": [-1] * 40,
+    }[times]
+    files, ends = [], []
+    for checked in (True, False):
+        world = World()
+        log = world.open_log(with_config(**ROLLS[name]))
+        for count, time_ms in enumerate(times_ms):
+            batch = new_batch(1 + count % 3, timestamp=time_ms)
+            ends.append(log.append(batch, checked=checked)[:-2])
+            log._core.state.check_invariants()  # noqa: SLF001  # leased room is true
+        log.close()
+        names = sorted(world.disk.list_directory(log.directory))
+        files.append([(name, world.disk.read_bytes(log.directory / name)) for name in names])
+    assert ends[:40] == ends[40:]
+    assert files[0] == files[1]
+
+
+TAKES_BACK: dict[str, Callable[[Log], object]] = {
+    "a roll": lambda log: log.roll(),
+    "a truncation": lambda log: log.truncate_to(1),
+    "another configuration": lambda log: log.maintenance.update_config(CONFIG),
+    "a copy's batch in a later epoch": lambda log: log.append(
+        new_batch(base_offset=3, leader_epoch=7), origin=AppendOrigin.REPLICATION
+    ),
+    "a close": lambda log: log.close(),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_BACK)
+def test_room_is_taken_back_by(name: str) -> None:
+    """What changes the answers ends the lease; the next append asks again."""
+    log = ready(index_interval_bytes=1)
+    for _ in range(2):
+        log.append(new_batch(), checked=True)
+    segment = log._core.state.local.active  # noqa: SLF001  # the lease is not to be seen outside
+    asked = (70, START_MS, 3, log.config)
+    assert segment.has_room(*asked)
+    TAKES_BACK[name](log)
+    assert not segment.has_room(*asked[:-1], log.config)
 
 
 UNUSUAL: dict[str, tuple[Callable[[], Log], bytearray]] = {

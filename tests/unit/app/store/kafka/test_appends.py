@@ -28,8 +28,8 @@ from engine.errors import (
     TooLarge,
     TopicNotFound,
     UnsupportedMagic,
+    WouldBlock,
 )
-from engine.guard import WouldBlock
 from engine.log.results import Appended
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import ATTRIBUTES_POSITION, MAGIC_POSITION, TRANSACTIONAL_MASK

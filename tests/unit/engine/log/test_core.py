@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from engine.guard import Impatient, WouldBlock
+from engine.errors import WouldBlock
+from engine.log.core import Impatient
 
 
 def test_a_lock_that_is_held_is_not_waited_for() -> None:
