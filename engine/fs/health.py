@@ -82,9 +82,9 @@ class DirectoryHealth:
         self.syncing: Final = _SyncGuard(self)
         """Guard a block that only syncs data that is written already.
 
-        As `writing`, but the lock is only checked afterwards, because syncing more does no harm,
-        and only if the last check is a second old. Afterwards the directory must still be online:
-        a sync may succeed because another one has failed, and the kernel has dropped its pages.
+        As `writing`, but the lock is only checked afterwards, because syncing more does no harm.
+        Afterwards the directory must still be online: a sync may succeed because another one has
+        failed, and the kernel has dropped its pages.
         """
         self.appending: Final = _AppendGuard(self)
         """Guard a block whose only effect is one `File.append` or one `replace_atomically`.
@@ -207,7 +207,8 @@ class _SyncGuard(_Guard):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             # If another sync has failed meanwhile, this one may have found the lost pages clean.
-            self._health.ensure_online()
+            if self._health.cause is not None:
+                raise self._health.offline_error()
             self._health.ensure_held()  # otherwise the synced data may have no name
         else:
             super().__exit__(kind, error, trace)

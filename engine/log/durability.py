@@ -143,7 +143,8 @@ class Durability:
         """
         core = self._core
         with self._lock_nonblocking if nonblocking else core.lock:
-            core.ensure_open()
+            if core.is_closed:
+                raise core.closed()
             state = core.state
             order, target = state.local.sync_order(), state.watermarks.end
             return Commit(core.context.health, state, order, target, state.truncations)

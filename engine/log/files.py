@@ -44,7 +44,7 @@ class SyncOrder(NamedTuple):
         return all(file.device == file_system.device and not file.is_preallocated for file in files)
 
     def run(self, directory: OpenDirectory | None) -> None:
-        """Sync the segments, and the directory if a name is new. Needs no lock."""
+        """Sync the segments, and the directory if a name is new. Needs no log lock."""
         for segment in self.segments:
             segment.records.sync()
         if directory is not None:

@@ -310,7 +310,7 @@ class FileRecords:
 
     def sync(self) -> None:
         """Return once every byte written so far would survive a power cut."""
-        self.file.sync()
+        (self._file or self._wake()).sync()
 
     def close(self) -> None:
         """Close the file; no read opens it again."""

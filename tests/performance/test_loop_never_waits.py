@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from app.api.application import ALL_ROUTERS
 from app.operations.service import Service
-from engine.background.inline_rounds import LOOK_AFTER
+from engine.background.committer import LOOK_AFTER
 from engine.fs.filesystem import PosixFileSystem
 from engine.log.log import Log
 from tests.support.builders import new_batch

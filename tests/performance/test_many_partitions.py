@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.background.shared_sync import LOOK_AGAIN
+from engine.background.committer import LOOK_AGAIN
 from engine.fs.names import partition_directory_name
 from engine.types import TopicPartition
 from tests.support.builders import DATA, SMALL_INDEXES, World, with_data

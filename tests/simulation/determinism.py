@@ -17,9 +17,8 @@ from random import Random
 from typing import Any, Self
 from unittest import mock
 
-from engine.background import committer, mover, round_syncs, shared_sync
-from engine.background.inline_rounds import InlineChoice
-from engine.background.shared_sync import SyncChoice
+from engine.background import committer, mover
+from engine.background.committer import InlineChoice, SyncChoice
 from engine.manager import opening
 
 
@@ -105,12 +104,11 @@ def deterministic(seed: object) -> Iterator[None]:
         with (
             mock.patch.object(uuid, "uuid4", next_id),
             mock.patch.object(opening, "ThreadPoolExecutor", InlineExecutor),
-            mock.patch.object(round_syncs, "ThreadPoolExecutor", InlineExecutor),
+            mock.patch.object(committer, "ThreadPoolExecutor", InlineExecutor),
             mock.patch.object(committer.Committer, "start"),
-            mock.patch.object(round_syncs, "perf_counter", clock),
-            mock.patch.object(shared_sync, "perf_counter", clock),
-            mock.patch.object(round_syncs, "InlineChoice", InlineFromTheStart),
-            mock.patch.object(round_syncs, "SyncChoice", TriedSyncChoice),
+            mock.patch.object(committer, "perf_counter", clock),
+            mock.patch.object(committer, "InlineChoice", InlineFromTheStart),
+            mock.patch.object(committer, "SyncChoice", TriedSyncChoice),
             mock.patch.object(mover, "ThreadPoolExecutor", WaitingExecutor),
         ):
             yield

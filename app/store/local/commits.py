@@ -36,8 +36,9 @@ class Commits:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = -1
         self._wake: Callable[[], None] | None = None
-        self._is_due = False
-        """Whether an append has not requested a round yet."""
+        self.is_due = False
+        """Whether an append has not requested a round yet: set by the loop before an append that is
+        to be committed. The next waiter requests it at the end of its turn, unless `ask` did."""
         self._is_asking = False
         """Whether `ask` runs at the end of this turn of the loop."""
         self._sweeper: asyncio.TimerHandle | None = None
@@ -80,21 +81,17 @@ class Commits:
         if waiters is None:
             waiters = self._waiters[log] = deque()
         waiters.append((end_offset, loop.time() + self._timeout_seconds, settle))
-        if self._is_due and not self._is_asking:
+        if self.is_due and not self._is_asking:
             self._is_asking = True
             loop.call_soon(self._ask_at_end)
         if self._sweeper is None:
             self._sweeper = loop.call_at(waiters[0][1], self._sweep)
         return True
 
-    def note_append(self) -> None:
-        """Have the next waiter request a round at the end of its turn, unless `ask` does before."""
-        self._is_due = True
-
     def ask(self) -> None:
-        """Request a round now, for all appends that were noted; it may be over on return."""
-        if self._is_due:
-            self._is_due = False
+        """Request a round now, if one is due; it may be over on return."""
+        if self.is_due:
+            self.is_due = False
             assert self._wake is not None, "waiters are admitted after `attach`"
             self._wake()
 
@@ -104,7 +101,10 @@ class Commits:
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Accept one flush round from its thread: these logs are on disk up to here."""
-        self._call(self._settle, tuple(moved))
+        if threading.get_ident() == self._thread_id:
+            self._settle(moved)
+        else:
+            self._call(self._settle, tuple(moved))
 
     def failed(self, logs: Sequence[Log], error: Exception) -> None:
         """Accept a failed flush from its thread: all its waiters get the error."""

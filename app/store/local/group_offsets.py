@@ -212,7 +212,7 @@ class LocalGroupOffsets(GroupOffsets):
             appended = append(nonblocking=True)
         except WouldBlock:
             appended = await self._workers.write(append)
-        self._commits.note_append()
+        self._commits.is_due = True
         stored = Stored(value, home, appended.base_offset)
         if key.group not in self._groups:
             self._groups[key.group] = _Group(home)

@@ -212,7 +212,7 @@ class LocalPartition(Partition):
         """Append on this thread; `commit_soon` or a wait for the commit requests the round."""
         acks_all = acks == "all"
         if acks_all:
-            self._commits.note_append()
+            self._commits.is_due = True
         return self._committer.append(
             self.log,
             data,

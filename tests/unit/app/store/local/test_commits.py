@@ -31,7 +31,7 @@ def attached(timeout_ms: int = 1_000) -> tuple[Commits, list[Log], list[str]]:
     asked: list[str] = []
     made = Commits(timeout_ms=timeout_ms, on_moved=moved.append)
     made.attach(asyncio.get_running_loop(), lambda: asked.append("flush"))
-    made.note_append()
+    made.is_due = True
     return made, moved, asked
 
 
@@ -70,7 +70,7 @@ async def test_a_round_is_requested_once_for_the_appends_that_were_noted(log: Lo
     assert made.when(log, 1, lambda _: None)
     await settled()
     assert asked == ["flush"]
-    made.note_append()
+    made.is_due = True
     for _ in range(2):
         assert made.when(log, 1, lambda _: None)
     await settled()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.background.inline_rounds import (
+from engine.background.committer import (
     LASTING,
     LOOK_AFTER,
     LOOK_AFTER_AT_MOST,

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.background.committer import Committer
-from engine.background.flusher import URGENT_PER_ROUND
-from engine.background.inline_rounds import LOOK_AFTER
+from engine.background.committer import LOOK_AFTER, URGENT_PER_ROUND, Committer
 from engine.config import EngineConfig
 from engine.errors import StorageOffline
 from engine.log.durability import SMALL_COMMIT_BYTES
@@ -244,7 +242,7 @@ def test_several_logs_of_a_directory_share_one_inline_sync(
     ends = [log.watermarks.log_end_offset for log in logs]
     append(committer, *logs)
     before = len(world.disk.changes)
-    committer._syncs._choices[logs[0].durability.health].note_each(1, 9.0)  # noqa: SLF001 - dearer
+    committer._choices[logs[0].durability.health].note_each(1, 9.0)  # noqa: SLF001 - dearer
     committer.wake()
     synced = [change.name for change in world.disk.changes[before:]]
     assert synced == ["sync_file_system"]

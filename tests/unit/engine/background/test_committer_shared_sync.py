@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from engine.background.committer import Committer
-from engine.background.shared_sync import (
+from engine.background.committer import (
     LOOK_AGAIN,
     LOOK_AGAIN_AT_MOST,
+    Committer,
     SyncChoice,
     commit_together,
 )

@@ -1,6 +1,6 @@
 """Which logs are flushed in which round: plain numbers, no thread."""
 
-from engine.background.flusher import (
+from engine.background.committer import (
     OVERDUE_PER_ROUND,
     URGENT_PER_ROUND,
     FlushQueue,
@@ -58,7 +58,7 @@ def test_a_waiter_makes_a_waiting_log_urgent() -> None:
     queue.add("a", 50)
     queue.add_urgent("a")
     queue.add("a", 70)
-    assert len(queue) == 1
+    assert (list(queue.urgent), queue.deadlines) == (["a"], {})
     assert queue.take_round(0) == ["a"]
 
 
@@ -108,4 +108,5 @@ def test_taking_everything_leaves_nothing() -> None:
     assert queue.is_waiting("later")
     assert queue.is_waiting("now")
     assert queue.take_all() == ["now", "later"]
-    assert len(queue) == 0
+    assert not queue.urgent
+    assert not queue.deadlines
