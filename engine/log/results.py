@@ -114,6 +114,9 @@ class Fetched(NamedTuple):
     segments: SegmentSnapshot | None = None
     """The segments of the view that was read; None for a log elsewhere. They keep files of removed
     segments open: drop them before the result is kept for long."""
+    is_verified: bool = False
+    """Whether the read has verified the checksum of each batch. That of a log elsewhere has not:
+    most of its batches are sent on as they are."""
 
 
 class RollResult(NamedTuple):

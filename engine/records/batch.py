@@ -49,7 +49,7 @@ class BatchView:
     """A view of one complete batch in the caller's buffer; copies nothing by itself.
 
     Raises `CorruptBatch` if the buffer ends before the batch does, or as `parse_header`. The header
-    is parsed at construction: later stamps only change the bytes.
+    is parsed once, at construction at the latest: later stamps only change the bytes.
     """
 
     __slots__ = ("buffer", "header")
@@ -58,8 +58,11 @@ class BatchView:
     buffer: memoryview
     """The bytes of this batch only."""
 
-    def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        self.header = parse_header(buffer, position)
+    def __init__(
+        self, buffer: Buffer, position: int = 0, header: BatchHeader | None = None
+    ) -> None:
+        """`header` is that of the batch, if the caller has parsed it."""
+        self.header = header or parse_header(buffer, position)
         end = position + self.header.size_bytes
         if end > len(buffer):
             raise CorruptBatch(

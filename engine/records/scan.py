@@ -110,8 +110,16 @@ def iter_headers(
     where the framing is invalid.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
-    while (size := frame_size(buffer, position)) is not None and size <= stop - position:
+    while (left := stop - position) > 0:
+        # A header of magic 2 has its size; an incomplete one or an old format may be shorter.
+        if left < HEADER_BYTES:
+            size = frame_size(buffer, position)
+            if size is None or size > left:
+                return
         header = parse_header(buffer, position)
+        size = header.length + LOG_OVERHEAD_BYTES
+        if size > left:
+            return
         yield position, header
         position += size
 

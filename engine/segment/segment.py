@@ -332,9 +332,10 @@ class Segment:
 
     def read(
         self, position: int, end: int, *, cached_only: bool = False, sought: int = -1
-    ) -> Buffer:
-        """Return the batches in [position, end), each with its checksum verified.
+    ) -> tuple[Buffer, int]:
+        """Return the batches in [position, end), each with its checksum verified, and their end.
 
+        That is the offset after the last one, or `sought` if there is no batch.
         `sought` is the requested offset; if the first batch is damaged, the error names it. Raises
         StoredDataCorrupt instead of returning a damaged batch, and NotCached if the disk is needed
         or the range is too large to verify for a caller that must not wait.
@@ -361,7 +362,7 @@ class Segment:
                 what = f"offsets up to {next_offset - 1}, but {following} is next"
                 *_, (at, last) = iter_headers(batches)  # those before it fit together
                 raise self.records.damaged(what, position + at, last.base_offset if at else sought)
-        return batches
+        return batches, next_offset
 
     def _fills_the_gap(self, position: int, next_offset: int, *, cached_only: bool) -> bool:
         """Whether the batch at `position` would end at the following one if it began at an offset.

@@ -33,8 +33,8 @@ RECEIVED_BYTES = 64 * KIB
 DURABLE = ["file.append", "file.sync"]
 INDEXED = ["file.append", "file.store", "file.store", "file.sync"]
 """An entry in each sparse index, once in an index interval."""
-FOUND = ["file.read_cached"] * 3
-"""Both ends are looked for within an index interval, and what lies between is read once."""
+FOUND = ["file.read_cached"] * 2
+"""The first batch is looked for within an index interval; what fits from there on is read once."""
 LOOKED_UP = ["file.load", *FOUND]
 """The same, with what of the index leads there: a map of it would need no call, but an access to
 it that the disk cannot serve kills the process."""
@@ -73,7 +73,7 @@ BUDGETS = {
     ),
     "a large read": Budget(
         request("GET", f"{BATCHES}?max_bytes={len(LARGE) + 4 * KIB}"),
-        ["file.load", "file.read_cached", "file.load", *FOUND[1:]],
+        ["file.load", "file.read_cached", "file.load", *FOUND],
         1,
         len(LARGE) + 32 * KIB,
     ),

@@ -75,6 +75,20 @@ async def test_a_hot_request_is_so_many_calls(service: Service, name: str) -> No
     assert 0 < calls <= most
 
 
+@pytest.mark.parametrize("name", ["crc32c", "parse_header"])
+async def test_a_read_verifies_and_parses_each_batch_once(service: Service, name: str) -> None:
+    """What the engine has verified is rendered as it is; two headers lead to the first batch."""
+    connection = await prepared(service)
+    for _ in range(7):
+        connection.send(request("POST", RECORDS, ONE))
+        assert (await connection.answer()).status == 201
+    with counted(lambda code: code.co_qualname == name and is_ours(code)) as calls:
+        connection.send(request("GET", f"{RECORDS}?offset=2&max_bytes=10000"))
+        page = await connection.answer()
+    assert page.body.count(b'"offset"') == 7
+    assert calls.count == 7 + 2 * (name == "parse_header")
+
+
 async def test_a_raw_batch_costs_the_same_however_large_it_is(service: Service) -> None:
     """Records of one shape are proved by columns, and pieces of a body are only counted."""
     connection = await prepared(service)

@@ -75,14 +75,14 @@ def calls(fs: WatchedFileSystem) -> list[str]:
 
 
 @pytest.mark.parametrize("path", [RECORDS, BATCHES])
-async def test_a_read_is_three_calls(service: Service, fs: WatchedFileSystem, path: str) -> None:
-    """Both ends are looked for within an index interval, and what lies between is read once."""
+async def test_a_read_is_two_calls(service: Service, fs: WatchedFileSystem, path: str) -> None:
+    """The first batch is looked for, and what fits from there on is read once."""
     connection = (await listening(service)).connect()
     size_bytes = fill(service, new_batch(20, value=b'"%b"' % (b"x" * 1000)))
     await read(connection, path)
     fs.asked.clear()
     await read(connection, path)
-    assert calls(fs) == ["file.read_cached"] * 3
+    assert calls(fs) == ["file.read_cached"] * 2
     assert sum(asked.size_bytes for asked in mine(fs)) <= size_bytes + 2 * WALK_CHUNK_BYTES
 
 
@@ -101,7 +101,7 @@ async def test_a_reader_at_the_end_asks_the_disk_nothing(
     fs.asked.clear()
     service.tail.wake(log_of(service))
     assert service.tail.waiting == 0
-    assert calls(fs) == ["file.read_cached"] * 3
+    assert calls(fs) == ["file.read_cached"] * 2
 
 
 async def test_a_raw_read_holds_its_bytes_once(

@@ -63,6 +63,7 @@ async def _show(
             limit_bytes=settings.max_decompressed_batch_bytes,
             budget=budget,
             nonblocking=budget is None,
+            is_verified=fetched.is_verified,
         )
         with exchange.service.render_memory.hold((fetched.data,), is_inline=view.nonblocking):
             return show_records(fetched.data, view, partition.topic, partition.number, embedded)

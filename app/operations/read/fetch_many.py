@@ -294,6 +294,7 @@ class Fetch:
                     nonblocking=budget is None,
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
+                    is_verified=part.fetched.is_verified,
                     texts=self._service.texts_of(part.partition, part.fetched),
                 )
                 try:

@@ -244,6 +244,7 @@ def show(
         encoding=call.encoding,
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
+        is_verified=fetched.is_verified,
         texts=exchange.service.texts_of(partition, fetched),
     )
     body: bytearray | memoryview

@@ -99,6 +99,7 @@ def _rendered(
         offsets_as_text=call.offsets_as_text,
         budget=budget,
         nonblocking=budget is None,
+        is_verified=fetched.is_verified,
         texts=service.texts_of(partition, fetched),
     )
     limit_bytes = view.max_answer_bytes

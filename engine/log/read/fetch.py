@@ -141,7 +141,9 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
                 )
             )
         data = without_undelivered(data, told.aborted)
-    return Fetched(data, first_offset, next_offset, marks, leader_epoch, ended_by, path, segments)
+    return Fetched(
+        data, first_offset, next_offset, marks, leader_epoch, ended_by, path, segments, True
+    )
 
 
 def _pieces(
@@ -201,8 +203,12 @@ def _read_segment(
     limit = min(limit, last)
     read = partial(segment.read, first.position, cached_only=request.cached_only, sought=offset)
     try:
-        stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
-        data = read(stop.position)
+        if limit in (last, first.end):  # a batch ends there
+            data, next_offset = read(limit)
+            stop = OffsetPosition(next_offset, limit)
+        else:
+            stop = segment.end_of_batches(first, limit, end, cached_only=request.cached_only)
+            data, _ = read(stop.position)
     except StoredDataCorrupt as error:
         data = _intact_before(error, first, read)
         *_, (_, last_header) = iter_headers(data)
@@ -214,7 +220,7 @@ def _read_segment(
 
 
 def _intact_before(
-    error: StoredDataCorrupt, first: BatchPosition, read: Callable[[int], Buffer]
+    error: StoredDataCorrupt, first: BatchPosition, read: Callable[[int], tuple[Buffer, int]]
 ) -> Buffer:
     """Return the batches from `first` to the damage; raise `error` if there are none.
 
@@ -223,7 +229,7 @@ def _intact_before(
     """
     while error.position > first.position:
         try:
-            return read(error.position)
+            return read(error.position)[0]
         except StoredDataCorrupt as earlier:
             error = earlier
     raise error

@@ -122,7 +122,7 @@ def read_log(segment: Segment, position: int, max_bytes: int, end: int) -> Buffe
     """
     first = batch_at(segment, position, end)
     stop = segment.end_of_batches(first, min(end, position + max_bytes), end)
-    data = segment.read(first.position, stop.position, sought=first.base_offset)
+    data, _ = segment.read(first.position, stop.position, sought=first.base_offset)
     return memoryview(data)[position - first.position :] if position > first.position else data
 
 

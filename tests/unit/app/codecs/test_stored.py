@@ -1,14 +1,15 @@
 """What of stored batches the event loop decodes, and how much memory showing them takes."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from app.codecs.records_out import render_records
 from app.codecs.stored import INLINE, View, render_bytes
-from engine.errors import WouldBlock
+from engine.errors import StoredDataCorrupt, WouldBlock
 from engine.records.builder import build_batch
-from engine.records.header import Codec
+from engine.records.header import CRC_POSITION, Codec
 from engine.types import Buffer
 from tests.support.legacy import legacy_wrapper
 
@@ -79,3 +80,12 @@ def test_the_memory_of_what_cannot_be_looked_into_is_that_of_the_largest_batch()
     before = build_batch([(1, None, bytes(MEBIBYTE), ())])
     assert _memory(before + small) == most
     assert _memory(before) < 1_000_000 + 4 * MEBIBYTE
+
+
+def test_a_checksum_that_the_read_has_not_verified_is_verified_here() -> None:
+    """A log elsewhere sends what it has; one that was verified is not verified again."""
+    batch = build_batch([(1, None, b"1", ())])
+    batch[CRC_POSITION] ^= 0xFF
+    with pytest.raises(StoredDataCorrupt):
+        render_records(batch, ALL)
+    assert render_records(batch, replace(ALL, is_verified=True)).count == 1

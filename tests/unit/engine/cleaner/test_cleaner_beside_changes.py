@@ -148,14 +148,14 @@ def test_readers_of_a_source_continue() -> None:
     """Its files are renamed at once and removed after the delay; open files stay readable."""
     compacted = filled()
     sources = compacted.log.reader.segments[:3]
-    content = [bytes(source.read(0, source.size_bytes)) for source in sources]
+    content = [bytes(source.read(0, source.size_bytes)[0]) for source in sources]
     compacted.clean()
-    assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
+    assert [bytes(source.read(0, source.size_bytes)[0]) for source in sources] == content
     deleted = [name for name in compacted.files() if name.endswith(".deleted")]
     assert {name[:20] for name in deleted} == {f"{base:020d}" for base in (0, 2, 4, 6)}
     compacted.world.scheduler.advance(60_000)
     assert not [name for name in compacted.files() if name.endswith(".deleted")]
-    assert [bytes(source.read(0, source.size_bytes)) for source in sources] == content
+    assert [bytes(source.read(0, source.size_bytes)[0]) for source in sources] == content
 
 
 @kafka("UnifiedLogTest.testCompactionDeletesProducerStateSnapshots")

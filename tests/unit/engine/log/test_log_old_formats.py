@@ -230,7 +230,7 @@ def test_a_batch_does_not_pass_for_an_old_message(magic: int) -> None:
     shelf = Shelf()
     segment = shelf.segment()
     positions = append(segment, *(batch_at(at, b"1", b"2", b"3") for at in (0, 3, 6)))
-    content = bytearray(segment.read(0, segment.size_bytes))
+    content = bytearray(segment.read(0, segment.size_bytes)[0])
     content[positions[1] + MAGIC_POSITION] = magic
     with shelf.disk.open(segment.records.path) as file:
         file.truncate(0)

@@ -29,7 +29,7 @@ def test_batches_are_found_as_they_were_appended() -> None:
     assert offsets_of(segment) == [100, 102, 110]
     assert [header.last_offset for header in headers_of(segment)] == [101, 102, 110]
     assert segment.size_bytes == sum(map(len, batches))
-    assert bytes(segment.read(0, segment.size_bytes)) == b"".join(batches)
+    assert bytes(segment.read(0, segment.size_bytes)[0]) == b"".join(batches)
 
 
 @kafka("LogSegmentTest.testAppendForLogSegmentOffsetOverflowException")
@@ -185,7 +185,7 @@ def test_a_large_read_is_not_verified_by_a_caller_that_must_not_wait(
     monkeypatch.setattr("engine.segment.segment.MAX_CACHED_READ_BYTES", segment.size_bytes - 1)
     with pytest.raises(NotCached):
         segment.read(0, segment.size_bytes, cached_only=True)
-    assert len(segment.read(0, segment.size_bytes)) == segment.size_bytes
+    assert len(segment.read(0, segment.size_bytes)[0]) == segment.size_bytes
 
 
 def test_a_segment_is_at_hand_once_both_its_indexes_were_used() -> None:

@@ -31,11 +31,11 @@ def test_each_part_begins_where_its_first_batch_does() -> None:
     """Records are unchanged, bases are the first offsets."""
     shelf = Shelf()
     segment = overflowed(shelf)
-    content = bytes(segment.read(0, segment.size_bytes))
+    content = bytes(segment.read(0, segment.size_bytes)[0])
     parts = parts_of(shelf, segment)
     assert [part.base_offset for part in parts] == [0, FAR, 3 * FAR]
     assert [offsets_of(part) for part in parts] == [[0, 1], [FAR, FAR + 1], [3 * FAR]]
-    assert b"".join(bytes(part.read(0, part.size_bytes)) for part in parts) == content
+    assert b"".join(bytes(part.read(0, part.size_bytes)[0]) for part in parts) == content
 
 
 def test_the_parts_are_as_old_as_the_whole() -> None:

@@ -45,7 +45,7 @@ def copies(world: World, log: Log) -> tuple[list[Segment], list[Segment]]:
             is_new=True,
         )
         for source in sources:
-            data = source.read(0, source.size_bytes)
+            data, _ = source.read(0, source.size_bytes)
             last = source.read_next_offset() - 1
             segment.append(data, last, START_MS, last)
         segment.seal()

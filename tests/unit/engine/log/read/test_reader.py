@@ -309,10 +309,10 @@ def test_a_reader_outlives_the_removal_of_its_segments() -> None:
     fill_segments(log, 3, 3)
     log.durability.commit()
     segments = log._core.state.local.segments.snapshot.segments  # noqa: SLF001 - the reader's internals
-    data = bytes(segments[0].read(0, segments[0].size_bytes))
+    data = bytes(segments[0].read(0, segments[0].size_bytes)[0])
     log.maintenance.run_retention()
     world.scheduler.advance(CONFIG.file_delete_delay_ms)
-    assert bytes(segments[0].read(0, len(data))) == data
+    assert bytes(segments[0].read(0, len(data))[0]) == data
 
 
 def test_reading_needs_no_writers_lock() -> None:
