@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -13,6 +14,7 @@ from app.http.ingest_urls import hide_token
 from app.http.request_checks import trace_of
 from app.operations.ingest.hec import is_hec, normal_path
 from app.operations.read.content_coding import coded
+from app.operations.read.slow_clients import SEND_NOW
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
 
@@ -60,12 +62,27 @@ class Frame:
                     caller.sent(size_bytes, status)
             await send(message)
 
+        extensions = scope.get("extensions", {})
+        send_now: Callable[[bytes], bool] | None = extensions.get(SEND_NOW)
+        if send_now is not None:
+
+            def framed_now(data: bytes) -> bool:
+                nonlocal sent_bytes
+                if not send_now(data):
+                    return False
+                sent_bytes += len(data)
+                if (caller := scope.get(CALLER_KEY)) is not None:
+                    caller.sent(len(data), status)
+                return True
+
+            scope["extensions"] = {**extensions, SEND_NOW: framed_now}
         try:
             await self._app(scope, receive, framed)
         except Exception:
             if status == 0:  # else it has its problem document, and its stack is in the log
                 raise
         finally:
+            scope["extensions"] = extensions  # or the scope would refer to itself
             seconds = perf_counter() - started
             asked = {**scope, "method": method}
             self._service.journal.answered(
@@ -106,7 +123,9 @@ def _as_get(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive,
             await send({"type": "http.response.body", "body": b""})
 
     headers = [header for header in scope["headers"] if header[0] != b"range"]
-    asked = {**scope, "method": "GET", "headers": headers}
+    extensions = {**scope.get("extensions", {})}
+    extensions.pop(SEND_NOW, None)  # it would send a body
+    asked = {**scope, "method": "GET", "headers": headers, "extensions": extensions}
     return asked, receive_until_answered, send_head
 
 

@@ -251,16 +251,13 @@ _ENCODINGS: Final = {encoding.encode(): encoding for encoding in get_args(Encodi
 
 _FORMATS: Final[Mapping[str, bytes]] = {"json": JSON, "ndjson": NDJSON, "arrow": ARROW}
 
-_OF_TAILS: Final[Mapping[bytes, tuple[str, Callable[[bytes], object]]]] = {
+_OF_RECORDS: Final[Mapping[bytes, tuple[str, Callable[[bytes], object]]]] = {
     b"offset": ("start", _fast_start),
     b"max_bytes": ("max_bytes", _fast_number),
     b"isolation": ("isolation", _ISOLATIONS.get),
     b"log_id": ("log_id", _fast_log_id),
     b"encoding": ("encoding", _ENCODINGS.get),
     b"offsets": ("offsets_as_text", {b"number": False, b"string": True}.get),
-}
-_OF_RECORDS: Final = {
-    **_OF_TAILS,
     b"min_bytes": ("min_bytes", _fast_number),
     b"max_wait_ms": ("max_wait_ms", _fast_number),
     b"end_offset": ("end_offset", _fast_number),
@@ -269,7 +266,6 @@ _OF_RECORDS: Final = {
 }
 _SHOWN_ONLY: Final = frozenset({b"encoding", b"offsets", b"max_records", b"format"})
 _FAST_PARAMETERS: Final = {
-    "tail": _OF_TAILS,
     "records": _OF_RECORDS,
     "batches": {name: one for name, one in _OF_RECORDS.items() if name not in _SHOWN_ONLY},
 }
@@ -279,7 +275,7 @@ _FAST_PARAMETERS: Final = {
 def fast_read_call(kind: str, query: bytes) -> ReadCall | None:
     """Return the call of a usual query string; None if FastAPI has to parse it.
 
-    `kind` is `records`, `batches` or `tail`.
+    `kind` is `records` or `batches`.
     """
     parameters = _FAST_PARAMETERS[kind]
     values: dict[str, object] = {}

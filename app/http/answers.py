@@ -65,7 +65,7 @@ def json_answer(body: bytes, *, status: int = 200, headers: Headers | None = Non
 
 
 class AnswerResponse(Response):
-    """An answer as the response of a route; sent exactly as `HotTasks` sends it.
+    """An answer as the response of a route.
 
     If the scope has `tidelog.coded`, it is applied last.
     """

@@ -30,7 +30,6 @@ from app.server.tls import Certificates, tls_options
 from app.settings import Settings
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
-from app.wire.hot_tasks import HotTasks
 from app.wire.protocol import Protocol
 from engine.fs.filesystem import PosixFileSystem
 
@@ -50,11 +49,6 @@ def compose(service: Service, on_failure: Callable[[], None] | None = None) -> A
     """Return the ASGI application for every request that is not hot: the guard, CORS, FastAPI."""
     app = framed(create_api(service, on_failure), service)
     return SiteGuard(with_cors(app, service.settings), service)
-
-
-def hot_lane(service: Service) -> HotLane:
-    """Return the server of hot requests; those that need a task go through CORS like all others."""
-    return HotLane(service, with_cors(HotTasks(service), service.settings))
 
 
 class CannotListen(Exception):
@@ -191,7 +185,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
         options["ssl_context_factory"] = certificates.context
     protocol = partial(
         _protocol_of(options),
-        hot_lane=hot_lane(service),
+        hot_lane=HotLane(service),
         max_header_bytes=service.settings.max_header_bytes,
     )
     idle_s = service.settings.keep_alive_ms // 1000

@@ -1,8 +1,8 @@
 """Hot requests of usual form: from the parser's callbacks to one write of the whole answer.
 
 No task, no scope, no ASGI messages. A request is appended at the end of the turn of the event loop
-in which its last byte arrived, and answered when its commit is reported. Unusual headers and tails
-need a task: `app.wire.hot_tasks`. Everything calls the same functions of `app.operations`, and
+in which its last byte arrived, and answered when its commit is reported. A request with unusual
+headers is FastAPI's. Both call the same functions of `app.operations`, and
 `tests/http/test_lanes.py` compares the bytes of the answers.
 """
 
@@ -14,12 +14,8 @@ from typing import Final, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.codecs.calls import AppendCall, IngestCall
-from app.http.answers import App, Body, Scope
-from app.http.problems import (
-    CrossSiteRequest,
-    MisdirectedRequest,
-    RequestTimedOut,
-)
+from app.http.answers import Body
+from app.http.problems import RequestTimedOut
 from app.limits.body_pace import Pace
 from app.operations.append.append import Append
 from app.operations.append.batching import Batcher
@@ -30,9 +26,8 @@ from app.store.port import Partition
 from app.wire.hot_operations import INGEST, HotOperation
 from app.wire.hot_reads import HotReads
 from app.wire.hot_request import HotRefusal, HotRequest, Lane
-from app.wire.hot_tasks import OPERATION
 from app.wire.known_heads import KnownHead, KnownHeads
-from engine.errors import EngineError, Overloaded, WouldBlock
+from engine.errors import Overloaded, WouldBlock
 
 _ODD: Final = frozenset(
     {
@@ -46,17 +41,15 @@ _ODD: Final = frozenset(
         b"upgrade",
     }
 )
-"""Headers that need more than a plain append: `HotTasks` or FastAPI handles them."""
+"""Headers that need more than a plain append: FastAPI handles them."""
 
 
 class HotLane(Lane):
     """Takes appends and reads from all connections. Belongs to the event loop."""
 
-    def __init__(self, service: Service, tasks: App) -> None:
-        """`tasks` serves hot requests that need a task: see `HotTasks`."""
+    def __init__(self, service: Service) -> None:
         super().__init__(service)
         self.batcher = Batcher(service)
-        self._tasks = tasks
         self._reads = HotReads(self)
         self.known_heads = KnownHeads(service.settings.max_request_bytes)
 
@@ -77,22 +70,6 @@ class HotLane(Lane):
         if isinstance(request, HotAppend):  # nothing is kept of a request that was refused
             self.known_heads.add(head, known)
         return request
-
-    def task_of(self, connection: HttpToolsProtocol, asked: HotOperation) -> App | None:
-        """Return what serves a hot request that `enter` did not take; None if FastAPI does.
-
-        FastAPI's side refuses hosts and sites that are not allowed.
-        """
-        server, scheme = connection.server, connection.scheme or "http"
-        try:
-            self.service.partition(asked.topic, asked.partition)  # FastAPI explains a wrong name
-            self.service.sites.ensure_admitted(
-                asked.method, scheme, connection.headers, server[0] if server else ""
-            )
-        except (EngineError, CrossSiteRequest, MisdirectedRequest):
-            return None
-        cast("Scope", connection.scope)[OPERATION] = asked
-        return self._tasks
 
     def admit(
         self, connection: HttpToolsProtocol, known: KnownHead

@@ -1,4 +1,4 @@
-"""Which requests are hot: ingest; appends, reads, tails and offsets of one partition.
+"""Which requests are hot: ingest; appends, reads and offsets of one partition.
 
 They are recognized by method and URL, in the form that clients usually send. FastAPI explains every
 other URL, malformed or merely unusual.
@@ -30,7 +30,7 @@ MAX_URLS: Final = 4_096
 
 _PATH: Final = re.compile(
     rf"/v1/topics/([a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
-    rf"/(?:partitions/({PARTITION.pattern})/(records|batches|offsets|tail)|ingest)"
+    rf"/(?:partitions/({PARTITION.pattern})/(records|batches|offsets)|ingest)"
 )
 """The spelling that `Link` and `Location` use. A name that no topic has would only take memory."""
 
@@ -102,5 +102,4 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("GET", "records"): "readRecords",
     ("GET", "batches"): "readBatches",
     ("GET", "offsets"): "getOffsets",
-    ("GET", "tail"): "tailRecords",
 }

@@ -36,7 +36,7 @@ from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
 _ODD: Final = frozenset(
     {b"expect", b"if-none-match", b"origin", b"range", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that need more than a plain read: `HotTasks` or FastAPI handles them."""
+"""Headers that need more than a plain read: FastAPI handles them."""
 
 _NO_BODY: Final = frozenset({b"", b"0"})
 
@@ -52,8 +52,6 @@ class HotReads:
     ) -> HotRead | HotRefusal | None:
         """Return the admitted or refused request whose head is complete; None if it is not hot."""
         parser = connection.parser
-        if asked.operation == "tailRecords":
-            return None
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         head = dict(connection.headers)

@@ -30,7 +30,6 @@ from app.operations.read.slow_clients import CUT_OFF, SEND_NOW
 from app.wire.coalescing_transport import CoalescingTransport
 from app.wire.connections import CountedProtocol, counted
 from app.wire.hot_appends import HotLane
-from app.wire.hot_operations import HotOperation
 from app.wire.hot_request import HotRequest
 from app.wire.http_1_0 import ended_by_closing
 from engine.errors import Overloaded
@@ -260,9 +259,9 @@ class Protocol(CountedProtocol):
         if self.parser.should_upgrade() and method != b"CONNECT":
             self._plain_head = without_upgrade(method, self.url, self.headers)
         else:
-            self._begin(asked)
+            self._begin()
 
-    def _begin(self, asked: HotOperation | None) -> None:
+    def _begin(self) -> None:
         """Give a request to uvicorn, unless it cannot be served."""
         version = self.parser.get_http_version()
         fault = fault_of(version, self.headers)
@@ -277,8 +276,7 @@ class Protocol(CountedProtocol):
             cast("dict[str, object]", self.scope)["extensions"] = extensions
             self.scope["headers"] = with_joined_lists(addressed(self.url, self.headers))
             self.expect_100_continue &= not is_old
-            app = (asked and self._hot_lane.task_of(self, asked)) or self._application
-            self.app = ended_by_closing(app) if is_old else app
+            self.app = ended_by_closing(self._application) if is_old else self._application
             super().on_headers_complete()
             self._has_head = True
             if not self.pipeline:

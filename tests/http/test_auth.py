@@ -14,6 +14,7 @@ from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.authority import PEER_KEY
 from app.security.rules import RULES, Reach
+from app.server.process import compose
 from app.settings import Settings
 from engine.errors import InvalidConfig
 from tests.support.credentials import bearer, create_key, revoke
@@ -26,7 +27,6 @@ from tests.support.service import (
     RECORDS,
     Api,
     client_of,
-    fast,
     open_service,
     running,
 )
@@ -408,7 +408,7 @@ async def test_a_subject_that_is_certified_is_a_principal(tmp_path: Path) -> Non
             ("CN=spark", "/metrics", 403),
             ("CN=spark,O=other", "/v1/topics", 401),
         ):
-            async with client_of(_certified(fast(service), subject)) as client:
+            async with client_of(_certified(compose(service), subject)) as client:
                 assert (await client.get(path)).status_code == status
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
 BOMB = bytes(values_of([bytes(MIB)], codec=Codec.ZSTD))
-LANES = ("hot", "fast", "fastapi")
+LANES = ("hot", "fastapi")
 
 
 def before_each_frame(monkeypatch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:
@@ -49,7 +49,7 @@ def before_each_frame(monkeypatch: pytest.MonkeyPatch, look: Callable[[], object
 def append_by(lane: str, body: bytes) -> bytes:
     """A request that goes this way through the service."""
     path = BATCHES.replace("events", "%65vents") if lane == "fastapi" else BATCHES
-    return request("POST", path, body, RAW | ({"upgrade": "x"} if lane == "fast" else {}))
+    return request("POST", path, body, RAW)
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ from anyio.lowlevel import checkpoint
 from app.codecs import records_out
 from app.operations.read import fetch_many
 from app.operations.read.wait import Watch
+from app.server.process import compose
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from tests.support.credentials import bearer, create_key
 from tests.support.events import quiet
-from tests.support.service import Api, client_of, fast, running
+from tests.support.service import Api, client_of, running
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
@@ -339,7 +340,7 @@ async def test_a_client_that_goes_is_not_waited_for(api: Api) -> None:
 
 def gone_while_waiting(api: Api) -> Any:
     """The service after a client hangs up once its request waits."""
-    app = fast(api.service)
+    app = compose(api.service)
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
         has_sent = False

@@ -16,7 +16,7 @@ from tests.support.service import BATCHES, RECORDS, log_of
 
 LANES = {
     "hot": (RECORDS, b""),
-    "fast": (RECORDS, b"upgrade-insecure-requests: 1\r\ncontent-digest: sha-256=:%b:\r\n"),
+    "headers": (RECORDS, b"upgrade-insecure-requests: 1\r\ncontent-digest: sha-256=:%b:\r\n"),
     "fastapi": (RECORDS.replace("events", "%65vents"), b""),
 }
 BODY = b'{"records":[{"value":1}]}'

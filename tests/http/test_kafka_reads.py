@@ -9,12 +9,13 @@ import pytest
 
 from app.operations.deliveries.deliveries import FOLLOW
 from app.operations.read import tail
+from app.server.process import compose
 from app.store.kafka import cluster
 from tests.support.events import TAIL, listening
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka
 from tests.support.fake_log import FakeLog
 from tests.support.kafka_store import hurry
-from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, fast, running
+from tests.support.service import BATCHES, NDJSON, OFFSETS, RECORDS, Api, running
 from tests.support.wire import Listener, request
 from tests.support.wired_client import wired
 
@@ -147,7 +148,7 @@ async def test_a_tail_outlives_an_outage(
     async with running(tmp_path, kafka=fake.addresses, tail_heartbeat_ms=10) as api:
         await api.client.put(TOPIC, json={})
         await append(api)
-        async with listening(fast(api.service), path) as events:
+        async with listening(compose(api.service), path) as events:
             while (await events.next()).name != "records":
                 pass
             await fake.stop(1)
@@ -172,7 +173,7 @@ async def test_partitions_that_another_client_adds_end_a_tail(
     hurry(monkeypatch)
     async with running(tmp_path, kafka=fake.addresses, tail_heartbeat_ms=3_600_000) as api:
         await api.client.put(TOPIC, json={})
-        async with listening(fast(api.service), f"{TOPIC}/tail?offset=latest") as events:
+        async with listening(compose(api.service), f"{TOPIC}/tail?offset=latest") as events:
             await events.next()
             await eventually(lambda: api.service.tail.waiting == 1)
             fake.topics["events"][1].append(FakeLog(1))

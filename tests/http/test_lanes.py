@@ -1,4 +1,4 @@
-"""Hot requests, hot tasks and FastAPI's routes give the same answers, byte for byte."""
+"""Hot requests and FastAPI's routes give the same answers, byte for byte."""
 
 import logging
 from collections import Counter

@@ -8,12 +8,13 @@ import httpx
 import pytest
 from anyio.lowlevel import checkpoint
 
+from app.server.process import compose
 from engine.fs.names import log_name
 from tests.support.credentials import bearer, create_key
 from tests.support.damage import one_bit_flipped
 from tests.support.events import listening
 from tests.support.server import serving
-from tests.support.service import RECORDS, Api, fast, open_service, running
+from tests.support.service import RECORDS, Api, open_service, running
 from tests.support.time import START_MS, ManualClock
 from tests.support.wired_client import wired
 
@@ -309,12 +310,13 @@ async def test_a_download_holds_one_piece_at_a_time(tmp_path: Path) -> None:
             "type": "http",
             "http_version": "1.1",
             "method": "GET",
+            "scheme": "http",
             "path": FIRST,
             "raw_path": FIRST.encode(),
             "query_string": b"",
-            "headers": [],
+            "headers": [(b"host", b"localhost")],
         }
-        await fast(service)(scope, receive, send)
+        await compose(service)(scope, receive, send)
         assert max(held) <= 2000
         assert len(held) == 5
         assert service.admission.answer_bytes == 0
@@ -333,7 +335,7 @@ async def test_a_download_ends_where_its_key_expires(tmp_path: Path) -> None:
         await api.create(retention_ms="-1")
         await fill(api, 20)
         size_bytes = len(stored(tmp_path))
-        async with listening(fast(service), FIRST, stalls_after=1, **bearer(key)) as download:
+        async with listening(compose(service), FIRST, stalls_after=1, **bearer(key)) as download:
             clock.advance(60)
             download.takes.set()
             async with asyncio.timeout(60):

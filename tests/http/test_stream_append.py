@@ -10,9 +10,10 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import Message
+from app.server.process import compose
 from engine.errors import StorageOffline
 from engine.records.scan import iter_headers
-from tests.support.service import NDJSON, RECORDS, Api, fast, running
+from tests.support.service import NDJSON, RECORDS, Api, running
 from tests.support.streams import STREAM, lines, pieces, send, send_endless, stored
 
 pytestmark = pytest.mark.anyio
@@ -316,7 +317,7 @@ async def gone_after(api: Api, *chunks: bytes) -> list[Message]:
         "headers": [(b"content-type", b"application/x-ndjson")],
         "client": ("test", 1), "server": ("test", 80),
     }  # fmt: skip
-    await fast(api.service)(scope, receive, note)  # httpx cannot hang up in the middle
+    await compose(api.service)(scope, receive, note)  # httpx cannot hang up in the middle
     return sent
 
 

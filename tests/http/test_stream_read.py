@@ -17,6 +17,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.limits.admission import Phase
+from app.server.process import compose
 from engine.fs.names import log_name
 from tests.support.credentials import bearer, create_key, revoke
 from tests.support.damage import one_bit_flipped
@@ -26,7 +27,6 @@ from tests.support.service import (
     BATCHES,
     RECORDS,
     Api,
-    fast,
     log_of,
     running,
 )
@@ -85,12 +85,13 @@ async def taken(
         "type": "http",
         "http_version": "1.1",
         "method": "GET",
+        "scheme": "http",
         "path": target,
         "raw_path": target.encode(),
         "query_string": query.encode(),
         "headers": [(b"host", b"localhost"), (b"authorization", credentials.encode())],
     }
-    await fast(api.service)(scope, receive, send)
+    await compose(api.service)(scope, receive, send)
     return pieces
 
 

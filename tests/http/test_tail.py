@@ -1,18 +1,18 @@
 """Tails with server-sent events, their start and continuation: protocol rules W1 to W3 and W6."""
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio.lowlevel import checkpoint
 
+from app.server.process import compose
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from tests.support.events import TAIL, Event, listening, metrics, quiet, tailing
-from tests.support.service import BATCHES, OFFSETS, RAW, Api, fast, running, slow
+from tests.support.service import BATCHES, OFFSETS, RAW, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -308,7 +308,7 @@ async def test_tails_and_polls_are_counted(api: Api) -> None:
 
 async def test_a_head_alone_ends(api: Api) -> None:
     """HEAD has the headers of the stream and no stream."""
-    async with listening(fast(api.service), TAIL, method="HEAD") as tail:
+    async with listening(compose(api.service), TAIL, method="HEAD") as tail:
         await tail.to_end()
         assert (tail.status, bytes(tail.body)) == (200, b"")
         assert tail.answered["content-type"] == "text/event-stream; charset=utf-8"
@@ -332,38 +332,6 @@ async def test_a_commit_between_look_and_wait_is_not_missed(
     monkeypatch.setattr(log.reader, "read", read_then_commit)
     async with tailing(api) as tail:
         assert (await tail.read(2))[1].values == [1]
-
-
-@pytest.mark.parametrize(
-    ("query", "headers"),
-    [
-        ("", {}),
-        ("offset=1&max_bytes=1", {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}),
-        ("offset=0", {"last_event_id": "1"}),
-        ("offset=0&isolation=read_committed", {"last_event_id": ""}),
-        ("encoding=utf8", {}),
-        ("offset=9", {}),
-        ("end_offset=1", {}),
-        ("max_wait_ms=0", {}),
-        ("", {"last_event_id": "x"}),
-        ("", {"accept": "text/html"}),
-    ],
-)
-async def test_both_ways_in_return_the_same(
-    tmp_path: Path, query: str, headers: dict[str, str]
-) -> None:
-    """The head and every event are the same bytes, whichever lane a tail took."""
-    made = []
-    async with running(tmp_path, max_tail_ms=50) as api:
-        await api.create()
-        await api.append(0)
-        await api.append(1)
-        for lane in (fast, slow):
-            app = lane(api.service)
-            async with listening(app, f"{TAIL}?{query}", stalls_after=0, **headers) as tail:
-                body = re.sub(rb'"trace_id":"[0-9a-f]+"', b"", await tail.whole())
-                made.append((tail.status, tail.answered, body))
-    assert made[0] == made[1]
 
 
 async def test_no_reader_of_lines_sees_more_lines_than_there_are(api: Api) -> None:

@@ -8,11 +8,12 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.operations.read import slow_clients
+from app.server.process import compose
 from engine.errors import StorageOffline
 from engine.fs.names import log_name
 from tests.support.credentials import bearer, create_key, revoke
 from tests.support.events import TAIL, listening, metrics, quiet, tailing
-from tests.support.service import OFFSETS, Api, fast, running
+from tests.support.service import OFFSETS, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -209,7 +210,7 @@ async def test_a_server_without_a_way_to_cut_off_is_fine(tmp_path: Path) -> None
     async with running(tmp_path, tail_stall_timeout_ms=50) as api:
         await api.create()
         await api.append(0)
-        app = fast(api.service)
+        app = compose(api.service)
 
         async def bare(scope: Any, receive: Any, send: Any) -> None:
             del scope["extensions"]

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from app.server.process import compose
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
 from schemas.tail import TopicTailEnd, TopicTailEvent, TopicTailOffsets
 from tests.support.events import Event, Listener, listening, quiet
-from tests.support.service import RAW, Api, fast, running
+from tests.support.service import RAW, Api, running
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ def tailing(
     api: Api, query: str = "", last_event_id: str = ""
 ) -> AbstractAsyncContextManager[Listener]:
     target = f"{TOPIC}/tail?{query}"
-    return listening(fast(api.service), target, last_event_id=last_event_id)
+    return listening(compose(api.service), target, last_event_id=last_event_id)
 
 
 async def put(api: Api, partition: int, *values: object) -> None:

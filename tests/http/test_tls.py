@@ -135,7 +135,7 @@ def request(method: str, path: str, token: str, body: bytes, *more: str) -> byte
 def test_no_lane_lets_anybody_in_without_credentials(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hot requests, hot tasks and FastAPI refuse alike, and let the key's owner in."""
+    """Hot requests and FastAPI refuse alike, and let the key's owner in."""
     caplog.set_level(logging.DEBUG)
     key = create_key(tmp_path, "root", *ALL)
     wrong = f"{key[:-1]}x"
@@ -148,7 +148,7 @@ def test_no_lane_lets_anybody_in_without_credentials(
             client.post(RECORDS, json={"records": [{"value": 1}]}).raise_for_status()
         for path, more in (
             (RECORDS, ()),  # below ASGI
-            (RECORDS, ("expect: nothing",)),  # a hot task
+            (RECORDS, ("expect: nothing",)),  # FastAPI, by a header
             (f"{RECORDS}?acks=all&acks=all", ()),  # FastAPI
         ):
             for token in ("", wrong, "x" * 9_000):

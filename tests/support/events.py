@@ -11,7 +11,8 @@ from anyio.lowlevel import checkpoint
 
 from app.http.answers import App, Message
 from app.operations.read.slow_clients import CUT_OFF
-from tests.support.service import Api, fast
+from app.server.process import compose
+from tests.support.service import Api
 
 TAIL = "/v1/topics/events/partitions/0/tail"
 PATIENCE_S = 30
@@ -186,7 +187,7 @@ async def tailing(
 ) -> AsyncIterator[Listener]:
     """A tail of the topic `events` that has begun."""
     target = f"{TAIL}?{query}"
-    app = fast(api.service)
+    app = compose(api.service)
     async with listening(app, target, stalls_after=stalls_after, **headers) as listener:
         yield listener
 

@@ -1,23 +1,19 @@
-"""The service in this process: a real data directory, no sockets, both ways in."""
+"""The service in this process: a real data directory, and no sockets."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from app.api.application import create_api, framed
-from app.http.answers import App, Receive, Scope, Send
+from app.http.answers import App
 from app.operations.local import local_store
 from app.operations.service import Service
 from app.settings import Settings
 from app.store.local.store import LocalStore
-from app.wire.hot_operations import HotOperations
-from app.wire.hot_tasks import OPERATION, HotTasks
 from engine.clock import Clock
-from engine.errors import EngineError
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.types import TopicPartition
@@ -78,30 +74,6 @@ def client_of(app: App) -> httpx.AsyncClient:
     """A client that calls the application; what a server would answer 500 is answered 500."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
-
-
-def fast(service: Service) -> App:
-    """The service as a connection calls it: `HotTasks` for what is hot, FastAPI for the rest."""
-    operations, tasks, application = HotOperations(), HotTasks(service), slow(service)
-
-    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        app = application
-        if scope["type"] == "http":
-            url = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
-            asked = operations[scope["method"].encode() + b" " + url]
-            with suppress(EngineError):
-                if asked is not None:
-                    service.partition(asked.topic, asked.partition)
-                    scope[OPERATION] = asked
-                    app = tasks
-        await app(scope, receive, send)
-
-    return dispatch
-
-
-def slow(service: Service) -> App:
-    """The same operations as FastAPI's routes alone."""
-    return framed(create_api(service), service)
 
 
 @asynccontextmanager

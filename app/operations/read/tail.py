@@ -29,7 +29,7 @@ from app.operations.read.fetch import (
     moved_since,
     start_offset,
 )
-from app.operations.read.slow_clients import Delivery
+from app.operations.read.slow_clients import SEND_NOW, Delivery
 from app.operations.read.tail_pages import page_from, page_now, seen_part, shared_part
 from app.operations.read.wait import DisconnectWatcher, Watch
 from app.operations.request_content import negotiate
@@ -144,21 +144,15 @@ class TailSession:
 
     # -- the tail ----------------------------------------------------------------------------
 
-    async def run(
-        self,
-        scope: Scope,
-        send: Send,
-        trace: bytes | None = None,
-        send_now: SendNow | None = None,
-    ) -> None:
+    async def run(self, scope: Scope, send: Send) -> None:
         """Send events until the client disconnects or the tail ends; the last one says why.
 
-        With `send_now` a commit's records may be written in its callback.
+        If the server has the extension `SEND_NOW`, a commit's records may be written in its
+        callback.
         """
-        headers = self.headers()
-        if trace is not None:
-            headers.append((b"traceparent", trace))
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        start = {"type": "http.response.start", "status": self.status, "headers": self.headers()}
+        await send(start)
+        send_now: SendNow | None = scope.get("extensions", {}).get(SEND_NOW)
         clients = self._service.slow_clients
         with (
             clients.begin(scope, send) as delivery,

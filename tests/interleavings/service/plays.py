@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from app.http.answers import App
 from app.operations.service import Service
+from app.server.process import compose
 from tests.interleavings.service.changes import OVERRIDES, PARTS
 from tests.interleavings.service.interruption import Interruption
 from tests.interleavings.service.judging import ensure_equal_tags, judge, told
 from tests.interleavings.service.questions import Answer, Question, drawn, offset_of_group
 from tests.interleavings.service.truth import Truth
-from tests.support.service import fast, local, open_in_memory, slow
+from tests.support.service import local, open_in_memory
 
 IDLE_S: Final = 0.02
 """After this time without an answer the request waits for the log."""
@@ -33,7 +34,7 @@ class Stage:
     """A service that many plays share, each with a topic of its own."""
 
     service: Service
-    apps: tuple[App, App]
+    app: App
     interruption: Interruption
 
 
@@ -74,7 +75,7 @@ async def staged() -> AsyncIterator[Stage]:
     interruption = Interruption()
     with interruption.watching():
         async with open_in_memory(commit_interval_ms=600_000) as service:
-            yield Stage(service, (fast(service), slow(service)), interruption)
+            yield Stage(service, compose(service), interruption)
 
 
 async def play(stage: Stage, seed: int, operations: Collection[str] = ()) -> Play:
@@ -105,7 +106,7 @@ async def _play(stage: Stage, random: Random, one: Play, truth: Truth) -> None:
         log.reader.log_id,
         (marks.log_start_offset, marks.high_watermark),
     )
-    app = random.choice(stage.apps)
+    app = stage.app
     await ask(app, offset_of_group(truth.topic), stage.interruption, truth)
     seen: dict[tuple[str, str], bytes] = {}
     one.parts = random.choices(list(PARTS), k=random.randint(1, 3))

@@ -16,7 +16,6 @@ PARTITION = b"/v1/topics/events/partitions/0/"
         (b"GET", PARTITION + b"records?offset=7&max_wait_ms=500", "readRecords"),
         (b"GET", PARTITION + b"batches", "readBatches"),
         (b"GET", PARTITION + b"offsets", "getOffsets"),
-        (b"GET", PARTITION + b"tail?offset=latest", "tailRecords"),
     ],
 )
 def test_hot_operations_are_found(method: bytes, url: bytes, operation: str) -> None:
@@ -34,7 +33,7 @@ def test_hot_operations_are_found(method: bytes, url: bytes, operation: str) -> 
     [
         (b"PUT", PARTITION + b"records"),
         (b"POST", PARTITION + b"offsets"),
-        (b"POST", PARTITION + b"tail"),
+        (b"GET", PARTITION + b"tail"),
         (b"POST", PARTITION + b"records?acks=2"),
         (b"GET", PARTITION + b"records?offset=%30"),
         (b"GET", PARTITION + b"offsets?timestamp=latest"),
