@@ -39,8 +39,7 @@ MARKS_BYTES: Final = 256
 
 
 def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, acks: str) -> bytes:
-    """Return the receipt of one append; `marks` are the log's offsets at the time of the answer."""
-    marks = _of_one_log(partition, appended, marks)
+    """Return the receipt of one append; `marks` as `marks_of` returns them."""
     return (
         b'%b%d,"last_offset":%d,"count":%d,"timestamp":%d,"duplicate":%b,"acks":"%b",'
         b'"log_start_offset":%d,"high_watermark":%d,"log_end_offset":%d}'
@@ -59,11 +58,12 @@ def receipt_body(partition: Partition, appended: Appended, marks: Watermarks, ac
     )
 
 
-def _of_one_log(partition: Partition, appended: Appended, marks: Watermarks) -> Watermarks:
+def marks_of(partition: Partition, appended: Appended) -> Watermarks:
     """Return the offsets at the time of the answer, unless the log was truncated since the append.
 
     Then the location and the offsets in one answer would be of two logs.
     """
+    marks = partition.watermarks
     before, after = appended.watermarks.leader_epoch, marks.leader_epoch
     if before == after or partition.log_id_at(before) == partition.log_id_at(after):
         return marks
@@ -79,11 +79,13 @@ def stream_receipt_body(
 
 
 def receipt_head(partition: Partition, appended: Appended, marks: Watermarks, kind: bytes) -> bytes:
-    """Return the header lines of a receipt: the location of the records, and the log's offsets."""
+    """Return the header lines of a receipt: the location of the records, and the log's offsets.
+
+    `marks` as `marks_of` returns them.
+    """
     if not partition.is_local:
         return _remote_receipt_head(partition, appended, marks, kind)
     epoch, end_offset, crc = appended.tag
-    marks = _of_one_log(partition, appended, marks)
     path, log_id = partition.path, partition.log_id_at(epoch).encode()
     next_offset = appended.last_offset + 1
     return (

@@ -117,7 +117,9 @@ def read_records(
     body = without_bom(body)
     try:
         str(body, "utf-8")  # raw values are never parsed: this is the only check of their bytes
-        lines = _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        lines = max_records  # how many records there may be: one a line, or any number
+        if is_ndjson or len(body) > _LEAST_BYTES * max_records:
+            lines = _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
         if len(body) > _FEW_BYTES:
             plain = decode_plain(body, is_ndjson=is_ndjson, max_records=max_records)
             if len(plain) <= lines:
@@ -125,7 +127,11 @@ def read_records(
                 columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
                 if columns is not None:
                     return columns
-        records = _decoded(body, is_ndjson=is_ndjson, max_records=max_records)
+        records: Sequence[RecordIn]
+        if is_ndjson:  # they may be more than `max_records`, if lines have several
+            records = decoded_lines(_LINES, body, at_most=max_records)
+        else:
+            records = _BODY.decode(body).records
     except msgspec.ValidationError:
         _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson, max_records=max_records)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -138,13 +144,6 @@ def read_records(
     if len(records) > lines:
         json_lines(body, max_records=max_records)  # raises: a line has several values
     return new_records(records, now_ms=now_ms, config=config)
-
-
-def _decoded(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[RecordIn]:
-    """Return the records; of NDJSON they may be more than `max_records`, if lines have several."""
-    if is_ndjson:
-        return decoded_lines(_LINES, body, at_most=max_records)
-    return _BODY.decode(body).records
 
 
 def _find_wrong_line(body: Body, *, is_ndjson: bool, max_records: int) -> None:

@@ -17,7 +17,7 @@ from app.codecs.calls import AppendCall, IngestCall
 from app.http.answers import Body
 from app.http.problems import RequestTimedOut
 from app.limits.body_pace import Pace
-from app.operations.append.append import Append
+from app.operations.append.append import Append, Way
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.ingest.ingest import AlreadyAppended, IngestAppend
@@ -175,17 +175,19 @@ class HotAppend(HotRequest):
         """Append the complete body, unless the request was refused."""
         if self._has_body:
             return
-        self._end_body()
+        self._has_body = True
         append = self._append
         try:
             if self._timer is not None:  # the body took several reads
+                self._timer.cancel()
                 self._exchange.caller.ensure_valid(self._lane.service.clock)
-            if not append.is_light(self._body):
-                self._start(self._run_on_worker())
-                return
-            if append.can_coalesce(self._body):
+            way = append.way_of(self._body)
+            if way is Way.SHARED:
                 append.take(self._body)
                 self._lane.batcher.add(append, len(self._body), self._appended)
+                return
+            if way is Way.ON_A_WORKER:
+                self._start(self._run_on_worker())
                 return
             append.run_now(self._body)
         except Exception as error:  # noqa: BLE001  # as above

@@ -23,7 +23,7 @@ from app.operations.read.content_coding import coded
 from app.operations.read.wait import ClientGone
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
-from app.security.authority import peer_of
+from app.security.authority import PEER_KEY
 from app.security.principal import Principal
 from app.store.port import Partition
 from app.telemetry.refusals import count_problem
@@ -38,9 +38,7 @@ class RefusedExchange(NamedTuple):
     head: Mapping[bytes, bytes]
     caller: Principal | None
     """None without valid credentials."""
-
-    def close(self) -> None:
-        """Do nothing."""
+    ticket: None = None
 
 
 class Lane:
@@ -86,7 +84,7 @@ class Lane:
             partition = service.partition(asked.topic, asked.partition)
         except EngineError:
             return None
-        peer = peer_of(connection.scope)
+        peer: str | None = connection.scope.get(PEER_KEY)  # type: ignore[assignment]  # a TypedDict
         caller: Principal | None = None
         try:
             if asked.operation == INGEST:
@@ -216,7 +214,8 @@ class HotRequest(ABC):
     def _close(self, status: int, sent_bytes: int) -> None:
         """Release the request's resources, and count it."""
         self.response_complete = True
-        self._exchange.close()
+        if self._exchange.ticket is not None:
+            self._exchange.ticket.close()
         seconds = perf_counter() - self._started
         self._lane.service.journal.answered(
             self._operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope

@@ -193,7 +193,8 @@ class Log:
             if core.is_closed or core.is_deleted:
                 return None
             health.ensure_taking(now_ms)
-            config, segment, marks = state.local.config, state.local.active, state.watermarks
+            local, marks = state.local, state.watermarks
+            config, segment = local.config, local.segments.active
             first_offset = marks.end.offset
             last_offset = first_offset + last_offset_delta
             if (

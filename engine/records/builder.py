@@ -141,7 +141,8 @@ def build_batch(
         else:
             batch = _build_all(builder, chain((first,), remaining))
     if codec is Codec.NONE and timestamp_type is TimestampType.CREATE_TIME:
-        stamp_offset_and_epoch(batch, 0, base_offset, leader_epoch)
+        if base_offset or leader_epoch != NO_LEADER_EPOCH:  # else the builder has written both
+            stamp_offset_and_epoch(batch, 0, base_offset, leader_epoch)
         return batch
     header = parse_header(batch)
     attributes = header.attributes | codec

@@ -139,8 +139,6 @@ class Segment:
                 segment=str(self.records.path),
                 offset=largest_offset,
             )
-        if self.records.size_bytes == 0:
-            self._rolling_timestamp = maximum_timestamp
         # Before the write, because it may need a file or space, and nothing may fail after the
         # write.
         needs_entry = self._unindexed_bytes > self.index_interval_bytes
@@ -149,13 +147,16 @@ class Segment:
         maximum = self._maximum
         position = self.records.append(data)
         try:
-            self.observe_maximum(maximum_timestamp, offset_of_maximum)
+            if maximum_timestamp > maximum.timestamp:  # of equal ones the first stays
+                self._maximum = TimestampOffset(maximum_timestamp, offset_of_maximum)
             if needs_entry:
                 self.index_position(OffsetPosition(largest_offset, position))
         except BaseException:
             self._maximum = maximum
             self.records.truncate(position)  # or the next start would find the refused batch
             raise
+        if position == 0:
+            self._rolling_timestamp = maximum_timestamp
         self._unindexed_bytes += len(data)
         self._room_bytes -= len(data)
         return position

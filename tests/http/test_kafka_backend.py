@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from app.codecs.calls import AppendCall
 from app.http.problems import NotEnoughReplicas
-from app.operations.append.append import AppendOptions, BatchesAppend, RecordsAppend
+from app.operations.append.append import AppendOptions, BatchesAppend, RecordsAppend, Way
 from app.operations.append.batching import Batcher
 from app.settings import Settings
 from app.store.choice import make_store
@@ -175,7 +175,7 @@ async def test_appends_of_one_turn_share_a_batch(fake: FakeKafka, api: Api) -> N
         batcher: Batcher, body: bytes, *, kind: type = RecordsAppend, call: AppendCall = SHARED
     ) -> None:
         append = kind(service, partition, AppendOptions.of({}, call))
-        assert append.can_coalesce(body)
+        assert append.way_of(body) is Way.SHARED
         append.take(body)
         batcher.add(append, len(body), told.append)
 

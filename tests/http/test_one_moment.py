@@ -8,7 +8,7 @@ import re
 import pytest
 
 from app.codecs.calls import OffsetSpec, ReadCall
-from app.codecs.receipts import receipt_body, receipt_head
+from app.codecs.receipts import marks_of, receipt_body, receipt_head
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import fetch, fetch_now, start_offset
 from app.operations.read.offsets import get_offset_at, known_offsets
@@ -103,10 +103,10 @@ async def test_a_receipt_has_the_offsets_of_the_log_it_names(api: Api) -> None:
     partition = partition_of(api)
     appended = api.log().append(new_batch(1))
     await replace_end(api)
-    head = receipt_head(partition, appended, partition.watermarks, b"records")
+    head = receipt_head(partition, appended, marks_of(partition, appended), b"records")
     assert set(re.findall(rb"log_id=([^&>\r]+)", head)) == {f"{partition.topic_id}.0".encode()}
     assert b"log-leader-epoch: 0\r\n" in head
-    body = receipt_body(partition, appended, partition.watermarks, "all")
+    body = receipt_body(partition, appended, marks_of(partition, appended), "all")
     assert b'"log_end_offset":%d' % appended.watermarks.log_end_offset in body
 
 

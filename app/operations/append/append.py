@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from itertools import chain
 from typing import ClassVar, Final, NamedTuple, Self, TypeVar
 
 from app.codecs.calls import AppendCall, with_headers
-from app.codecs.receipts import header_list, receipt_body, receipt_head
+from app.codecs.receipts import header_list, marks_of, receipt_body, receipt_head
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body
 from app.http.problems import (
@@ -71,6 +72,16 @@ _STAYS_WHOLE: Final = "a client's batch is not shared"
 
 _PLAIN: Final = AppendCall()[1:]
 """The rest of a call that has only acks."""
+
+
+class Way(Enum):
+    """How a body is appended."""
+
+    SHARED = "together with others of the same turn"
+    """It is one batch without a producer or condition to check; a log that is not in this process
+    checks them itself, when it has everything."""
+    ALONE = "alone, on the event loop"
+    ON_A_WORKER = "alone, on a worker: it is large or compressed"
 
 
 class Receipt(NamedTuple):
@@ -147,16 +158,9 @@ class Append(ABC):
         Raises UnsupportedMediaType, and what `with_headers` raises.
         """
 
-    def is_light(self, body: Body) -> bool:
-        """Whether the body is small enough for the event loop; otherwise it runs on a worker."""
-        return len(body) <= self._service.settings.inline_append_bytes
-
     @abstractmethod
-    def can_coalesce(self, body: Body) -> bool:
-        """Whether it is one batch without a producer or condition to check.
-
-        A side that is not in this process checks them itself, when it has everything.
-        """
+    def way_of(self, body: Body) -> Way:
+        """Return how this body is appended."""
 
     @abstractmethod
     def take(self, body: Body) -> None:
@@ -225,7 +229,7 @@ class Append(ABC):
     def receipt(self) -> Receipt:
         """Return the receipt: the append's offsets, and those of the log."""
         appended, partition, acks = self.appended, self.partition, self.call.acks
-        marks = partition.watermarks
+        marks = marks_of(partition, appended)
         status = 200 if appended.is_duplicate else STATUS[acks]
         head = receipt_head(partition, appended, marks, self.kind)
         return Receipt(status, head, receipt_body(partition, appended, marks, acks))
@@ -263,8 +267,10 @@ class RecordsAppend(Append):
             )
         return options._replace(is_ndjson=brings_ndjson(head))
 
-    def can_coalesce(self, body: Body) -> bool:  # noqa: ARG002  # whatever it is, one batch is made of it
-        return self._can_coalesce or not self.partition.is_local
+    def way_of(self, body: Body) -> Way:
+        if len(body) > self._service.settings.inline_append_bytes:
+            return Way.ON_A_WORKER
+        return Way.SHARED if self._can_coalesce or not self.partition.is_local else Way.ALONE
 
     def take(self, body: Body) -> None:
         service = self._service
@@ -332,17 +338,18 @@ class BatchesAppend(Append):
             raise MalformedRequest("raw batches contain their producer", header="producer-id")
         return options
 
-    def is_light(self, body: Body) -> bool:
-        is_cheap = not self.partition.is_local or not _is_compressed(body)
-        return is_cheap and super().is_light(body)
-
-    def can_coalesce(self, body: Body) -> bool:
-        if not self.partition.is_local:
-            return True
+    def way_of(self, body: Body) -> Way:
+        is_local = self.partition.is_local
+        is_large = len(body) > self._service.settings.inline_append_bytes
+        if is_large or (is_local and _is_compressed(body)):
+            return Way.ON_A_WORKER
+        if not is_local:
+            return Way.SHARED
         if not self._can_coalesce or len(body) < HEADER_BYTES or body[MAGIC_POSITION] != MAGIC_2:
-            return False
+            return Way.ALONE
         header = parse_header(body)
-        return header.size_bytes == len(body) and not header.has_producer_id
+        is_one = header.size_bytes == len(body) and not header.has_producer_id
+        return Way.SHARED if is_one else Way.ALONE
 
     def take(self, body: Body) -> None:
         self._data = body

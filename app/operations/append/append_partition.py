@@ -11,7 +11,7 @@ from contextlib import suppress
 from app.codecs.calls import AppendCall
 from app.http.answers import Answer, Body
 from app.http.problems import CommitTimedOut
-from app.operations.append.append import Append, BatchesAppend, RecordsAppend, run_here
+from app.operations.append.append import Append, BatchesAppend, RecordsAppend, Way, run_here
 from app.operations.deliveries.claim import Delivery
 from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end
 from app.operations.exchange import Exchange
@@ -77,7 +77,7 @@ async def run_append(
     ensure_wanted: Callable[[], None] | None = None,
 ) -> None:
     """Append a whole body, here or on a worker; `ensure_wanted` as for `Exchange.decode`."""
-    if append.is_light(body):
+    if append.way_of(body) is not Way.ON_A_WORKER:
         if not append.partition.is_local:
             await append.run(body, run_here, exchange.budget)
             return

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, ensure_no_conditions
-from app.codecs.receipts import receipt_body, to_json
+from app.codecs.receipts import marks_of, receipt_body, to_json
 from app.codecs.records_in import read_records
 from app.http.answers import Answer, Body, json_answer
 from app.http.problems import CommitTimedOut, kind_of, problem_members
@@ -248,7 +248,7 @@ def _answer(
         if isinstance(outcome, Exception)
     }
     receipts = [
-        receipt_body(partition, appended, partition.watermarks, call.acks)
+        receipt_body(partition, appended, marks_of(partition, appended), call.acks)
         for partition, appended in written.values()
     ]
     body = b'{"topic":"%b","count":%d,"acks":"%b","partitions":[%b],"records":[%b]}' % (

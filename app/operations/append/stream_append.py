@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from app.codecs.calls import AppendCall
 from app.codecs.json_parts import count_of_lines
-from app.codecs.receipts import header_list, receipt_head, stream_receipt_body
+from app.codecs.receipts import header_list, marks_of, receipt_head, stream_receipt_body
 from app.codecs.records_in import read_records
 from app.http.answers import NDJSON, Answer
 from app.http.problems import AppendBrokeOff, MalformedRequest
@@ -139,10 +139,10 @@ class _Writer:
         progress = self._confirmed
         assert progress is not None, "an empty body is refused"
         partition, acks = self._partition, self._call.acks
-        marks = partition.watermarks
         appended = progress.last._replace(
             base_offset=progress.base_offset, records_count=progress.records
         )
+        marks = marks_of(partition, appended)
         headers = header_list(receipt_head(partition, appended, marks, b"records"))
         body = stream_receipt_body(partition, appended, marks, acks, progress.lines)
         return Answer(STATUS[acks], headers, body)

@@ -10,7 +10,7 @@ import pytest
 from app.codecs.calls import AppendCall
 from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append import batching
-from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend
+from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend, Way
 from app.operations.append.batching import Batcher
 from app.operations.local import local_partition
 from app.operations.service import Service
@@ -87,7 +87,7 @@ class Gathering:
 
     def add_batch(self, partition: LocalPartition, body: bytes) -> None:
         append = batches_append(self._service, partition)
-        assert append.can_coalesce(body)
+        assert append.way_of(body) is Way.SHARED
         self._add(append, body)
 
     def _add(self, append: Append, body: bytes, then: Callable[[], None] = lambda: None) -> None:
@@ -432,9 +432,9 @@ async def test_only_one_batch_without_a_producer_is_put_with_others(service: Ser
     partition = partition_of(service)
     one = bytes(new_batch(1))
     plain = batches_append(service, partition)
-    assert plain.can_coalesce(one)
+    assert plain.way_of(one) is Way.SHARED
     of_producer = bytes(new_batch(1, producer_id=7, producer_epoch=0, base_sequence=0))
     for body in (b"", one[:60], one + one, one + b"x", one[:16] + b"\x01" + one[17:], of_producer):
-        assert not plain.can_coalesce(body)
+        assert plain.way_of(body) is Way.ALONE
     call = AppendCall("1", expected_end_offset=0)
-    assert not batches_append(service, partition, call).can_coalesce(one)
+    assert batches_append(service, partition, call).way_of(one) is Way.ALONE
