@@ -1,12 +1,15 @@
-"""Bodies on the hot path: their memory is taken as they come, and given back with the answer."""
+"""Bodies: their memory is taken as they come, and given back with the answer."""
 
 import gc
+import gzip
+import random
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from app.operations.service import Service
-from tests.support.service import BATCHES, NDJSON, RAW, RECORDS
+from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, running
 from tests.support.wire import Listener, request
 
 pytestmark = pytest.mark.anyio
@@ -51,3 +54,15 @@ async def test_an_idle_connection_holds_no_body(service: Service, end: bytes) ->
     finally:
         tracemalloc.stop()
     connection.hang_up()
+
+
+async def test_a_decoded_body_is_held_beside_the_one_that_was_sent(tmp_path: Path) -> None:
+    """Each fits into the memory for bodies, and both do not: 503, and nothing is held."""
+    content = random.Random(1).randbytes(45_000).hex().encode()
+    body = gzip.compress(b'{"records":[{"value":"%b"}]}' % content)
+    async with running(tmp_path, max_in_flight_bytes=100_000) as api:
+        await api.create()
+        sent = await api.client.post(RECORDS, content=body, headers={"content-encoding": "gzip"})
+        assert len(body) < 100_000 > len(content)
+        assert (sent.status_code, sent.json()["limit"]) == (503, "max_in_flight_bytes")
+        assert api.service.admission.body_bytes == 0

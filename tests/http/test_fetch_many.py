@@ -149,6 +149,14 @@ async def test_one_budget_is_shared(api: Api) -> None:
     assert [len(entry["records"]) for entry in bounded] == [1] * PARTITIONS
 
 
+async def test_the_first_batch_is_read_whatever_its_size(api: Api) -> None:
+    """A reader whose budget is below every batch gets one, from one partition, and goes on."""
+    for partition in range(PARTITIONS):
+        await put(api, partition, "x" * 1000)
+    found = await entries(api, each(), max_bytes=1)
+    assert sorted(len(entry["records"]) for entry in found) == [0] * (PARTITIONS - 1) + [1]
+
+
 @pytest.mark.parametrize("size", ["max_bytes", "max_records"])
 async def test_no_partition_starves(api: Api, size: str) -> None:
     """With room for one batch per fetch, a client that continues gets everything of all partitions.

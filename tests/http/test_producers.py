@@ -77,6 +77,8 @@ async def test_the_outcome_of_an_append_can_be_asked_for(api: Api) -> None:
     assert await outcome(api, 4) == ("committed", 4, 5)
     assert await outcome(api, 14) == ("absent", None, None)
     assert await outcome(api, 3) == ("forgotten", None, None)
+    assert await outcome(api, 14 + 2**30 - 1) == ("absent", None, None)
+    assert await outcome(api, 14 + 2**30) == ("forgotten", None, None)  # sequences come again
     assert await outcome(api, 12, producer_epoch=0) == ("committed", 12, 13)
     assert await outcome(api, 0, producer_epoch=1) == ("absent", None, None)
     await send(api, 1, identity(5, 0, epoch=1))

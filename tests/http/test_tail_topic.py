@@ -55,6 +55,15 @@ def at(api: Api, *next_offsets: int) -> str:
     return f"{api.service.topic('events').topic_id};{','.join(places)}"
 
 
+async def test_it_counts_as_a_tail_and_not_as_a_running_request(api: Api) -> None:
+    """Otherwise readers without end would take the places of appends."""
+    admission = api.service.admission
+    async with tailing(api) as tail:
+        await tail.read(1)
+        assert (admission.tails, admission.requests) == (1, 0)
+    assert (admission.tails, admission.requests) == (0, 0)
+
+
 async def test_it_tells_what_is_there_and_every_commit_of_each_partition(api: Api) -> None:
     """The data is that of readRecords; the id names every partition's next offset (W7)."""
     await put(api, 0, "a", "b")

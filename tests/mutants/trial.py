@@ -40,7 +40,7 @@ from tests.support.campaign import tell
 GUARD_TESTS: Final = ("tests/interleavings/test_guards.py", "tests/interleavings/test_pairs.py")
 """They look at locks; runs from seeds are played by the trial itself."""
 
-SERVICE_TESTS: Final = ("http", "unit/app", "store", "conformance")
+SERVICE_TESTS: Final = ("http", "unit/app", "store", "conformance", "cli")
 ENGINE_TESTS: Final = ("crash", "unit/engine", "property", "conformance", "corruption")
 JOB_TESTS: Final = ("unit/pyspark_tidelog", "spark")
 

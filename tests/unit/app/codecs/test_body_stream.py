@@ -198,6 +198,13 @@ def test_a_body_spends_the_budget_of_its_batches() -> None:
         decode_body(gzip.compress(bytes(300)), b"gzip", limit=("x", 200), budget=budget)
 
 
+def test_an_empty_first_line_is_a_line() -> None:
+    """Its end is the first byte of all."""
+    lines = Lines(part_bytes=4, limit_bytes=10)
+    lines.add(b"\n123456")
+    assert lines.take_full() == b"\n"
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 7, 40, 1_000])
 @pytest.mark.parametrize(("line_bytes", "is_taken"), [(40, True), (41, False)])
 def test_a_line_is_too_long_however_it_was_cut_on_its_way(

@@ -105,11 +105,12 @@ def test_a_log_line_is_one_json_object(root_logger: logging.Logger) -> None:
     configure_logging("info", stream)
     logging.getLogger("x").debug("not shown")
     logging.getLogger("httpx").info("GET what nobody asked about")
-    logging.getLogger("x").info("hello %s", "world", extra={"topic": "events"})
+    logging.getLogger("x").info("hello %s", "wörld", extra={"topic": "events"})
     try:
         raise ValueError("broken")  # noqa: TRY301  # what is logged below
     except ValueError:
         logging.getLogger("x").exception("failed")
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
-    assert (first["message"], first["level"], first["topic"]) == ("hello world", "info", "events")
+    assert (first["message"], first["level"], first["topic"]) == ("hello wörld", "info", "events")
+    assert "wörld" in stream.getvalue(), "people read it, too"
     assert "ValueError: broken" in second["exception"]

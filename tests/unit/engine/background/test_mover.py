@@ -271,6 +271,18 @@ def test_old_reports_make_room_for_new_ones() -> None:
     assert report.state is MoveState.DONE
 
 
+def test_the_newest_report_is_the_last() -> None:
+    """Also of a partition that was moved before the others, and moves again."""
+    ended = Ended()
+    disk, _, _, mover = prepared(recorder=ended)
+    disk.opened.set()
+    for log, target in ((EVENTS, B), (OTHER, B), (EVENTS, A)):
+        mover.start(log, target)
+        ended.wait_for(1)
+    mover.stop()
+    assert [(one.log, one.target) for one in mover.reports()] == [(OTHER, B), (EVENTS, A)]
+
+
 def test_a_move_of_a_log_that_cannot_be_opened_waits_for_the_next_start() -> None:
     """The others are moved, and this one is not dropped."""
     world = World()

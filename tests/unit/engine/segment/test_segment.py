@@ -282,6 +282,18 @@ def test_a_closed_segment_reopens_as_it_was() -> None:
     assert again.read_next_offset() == 30
 
 
+def test_a_time_of_zero_is_a_time() -> None:
+    """The epoch's first millisecond is found again after a start; no time is -1."""
+    shelf = Shelf()
+    segment = shelf.segment()
+    append(segment, batch_at(0, timestamp=0))
+    segment.close()
+    again = shelf.segment(is_new=False)
+    again.load_maximum()
+    assert again.maximum == TimestampOffset(0, 0)
+    assert again.largest_timestamp == 0
+
+
 def test_closing_an_untouched_segment_opens_nothing() -> None:
     """An unused segment is closed without creating or mapping an index."""
     shelf = Shelf()

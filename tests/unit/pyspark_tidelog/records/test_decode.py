@@ -253,6 +253,7 @@ def test_without_checksums_damage_is_an_error_or_harmless_never_a_crash(
         (57, struct.pack(">i", 4), "5 records where the header says 4"),
         (21, struct.pack(">h", 5), "compression 5 does not exist"),
         (23, struct.pack(">i", 2), "an offset is outside its batch"),
+        (23, struct.pack(">i", 3), "an offset is outside its batch"),  # by one
     ],
 )
 def test_a_wrong_header_is_named(position: int, value: bytes, reason: str) -> None:

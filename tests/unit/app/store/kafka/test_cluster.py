@@ -91,6 +91,17 @@ async def test_a_broker_may_come_back_under_another_address(fake: FakeKafka) -> 
     await cluster.close()
 
 
+async def test_a_group_without_a_coordinator_is_asked_for_again(fake: FakeKafka) -> None:
+    """What a broker answers while it elects one is no broker's number."""
+    cluster = cluster_of(fake)
+    await cluster.open()
+    fake.errors["FindCoordinator"].append(ErrorCode.coordinator_not_available)
+    with pytest.raises(Moved):
+        await cluster.coordinator("lake")
+    assert await cluster.coordinator("lake") == 1
+    await cluster.close()
+
+
 async def test_nothing_connects_after_the_end(fake: FakeKafka) -> None:
     """A connection that was being made is closed, and another one is not begun."""
     cluster = cluster_of(fake)
