@@ -62,7 +62,8 @@ async def test_a_decoded_body_is_held_beside_the_one_that_was_sent(tmp_path: Pat
     body = gzip.compress(b'{"records":[{"value":"%b"}]}' % content)
     async with running(tmp_path, max_in_flight_bytes=100_000) as api:
         await api.create()
-        sent = await api.client.post(RECORDS, content=body, headers={"content-encoding": "gzip"})
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        sent = await api.client.post(RECORDS, content=body, headers=headers)
         assert len(body) < 100_000 > len(content)
-        assert (sent.status_code, sent.json()["limit"]) == (503, "max_in_flight_bytes")
+        assert (sent.status_code, sent.json()["limit"]) == (503, "max_in_flight_bytes"), sent.text
         assert api.service.admission.body_bytes == 0

@@ -43,7 +43,8 @@ def test_batches_have_all_records_in_order_within_the_limit(
 @pytest.mark.parametrize("is_columns", [False, True])
 def test_a_record_counts_with_its_key_value_and_headers(*, is_columns: bool) -> None:
     """Two records share a batch up to the byte; with one byte less they have one each."""
-    key, value, headers = b"k" * 30, b"v" * 70, [("n" * 5, b"x" * 11)]
+    key, value = b"k" * 30, b"v" * 70
+    headers: HeaderList = [("n" * 5, b"x" * 11)]
     size_bytes = RECORD_BYTES + 30 + 70 + HEADER_SIZES_BYTES + 5 + 11
     records: list[NewRecord] | RecordColumns = [(1, key, value, headers)] * 2
     if is_columns:
