@@ -179,12 +179,6 @@ class EngineConfig:
     max_waiting_moves: int = 1_000
     """Moves to another data directory that may be queued, the current one included."""
 
-    transaction_verification: bool = False
-    """Whether a transaction needs a guard to begin; see `LogProducers.start_verification`.
-
-    Kafka's transaction.partition.verification.enable. Off: guards are optional.
-    """
-
     max_decompressed_batch_bytes: int = 64 * MIB
     """Ceiling for one decompressed batch: 12 KB can decompress to 400 MB."""
 

@@ -32,7 +32,6 @@ from engine.log.durability import Commit
 from engine.log.log import Log
 from engine.log.results import Appended, LogTag
 from engine.records.budget import DecodeBudget
-from engine.state.verification import VerificationGuard
 from engine.types import AppendOrigin, Buffer
 
 _LOG = logging.getLogger(__name__)
@@ -87,7 +86,6 @@ class AppendOptions(TypedDict, total=False):
     checked: bool
     expected_end_offset: int | None
     expected_tag: LogTag | None
-    guard: VerificationGuard | None
     nonblocking: bool
     budget: DecodeBudget | None
 

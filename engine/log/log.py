@@ -31,7 +31,6 @@ from engine.records.budget import DecodeBudget
 from engine.records.header import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from engine.segment.segments import close_all
 from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
-from engine.state.verification import VerificationGuard
 from engine.state.watermarks import Watermarks
 from engine.types import (
     INT64_MAX,
@@ -108,7 +107,6 @@ class Log:
         checked: bool = False,
         expected_end_offset: int | None = None,
         expected_tag: LogTag | None = None,
-        guard: VerificationGuard | None = None,
         nonblocking: bool = False,
         budget: DecodeBudget | None = None,
     ) -> Appended:
@@ -116,10 +114,10 @@ class Log:
 
         Until a commit they are only in the page cache, above the high watermark. Offsets and the
         leader epoch are stamped into `data`, in place if it is writable. `checked` means that our
-        own builder made the batch; `guard` is the result of `producers.start_verification`;
-        `budget` bounds the cost of decoding. Raises what `analyse` raises, ProducerError,
-        PreconditionFailed if the log end is not the expected one and the append is not a retry,
-        UnexpectedAppendOffset, TopicNotFound, StorageError, and, if `nonblocking`, WouldBlock.
+        own builder made the batch; `budget` bounds the cost of decoding. Raises what `analyse`
+        raises, ProducerError, PreconditionFailed if the log end is not the expected one and the
+        append is not a retry, UnexpectedAppendOffset, TopicNotFound, StorageError, and, if
+        `nonblocking`, WouldBlock.
         """
         core = self._core
         is_conditional = expected_end_offset is not None or expected_tag is not None
@@ -164,7 +162,6 @@ class Log:
                     origin,
                     start=state.watermarks.end,
                     markers=incoming.markers,
-                    guard=guard,
                 )
             if isinstance(verdict, Duplicate):
                 return state.duplicate(verdict)

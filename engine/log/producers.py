@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.log.core import LogCore
 from engine.state.producer_entry import Idle, ProducerEntry
-from engine.state.verification import VerificationGuard
 
 
 class LogProducers:
@@ -39,18 +38,3 @@ class LogProducers:
         """Remove the producers that have been idle for at least as long as `last`."""
         with self._core.lock:
             self._core.state.producers.forget_idle(last)
-
-    def start_verification(
-        self, producer_id: int, *, sequence: int, producer_epoch: int
-    ) -> VerificationGuard | None:
-        """Return the guard for the first batch of a transaction; None if one is open already.
-
-        A coordinator calls it before it adds this log to the transaction; the append follows. A
-        marker in between clears the guard. `sequence` is that of the batch, which no later batch
-        may overtake. Kafka's `maybeStartTransactionVerification`.
-        """
-        with self._core.lock:
-            self._core.ensure_open()
-            return self._core.state.producers.start_verification(
-                producer_id, sequence=sequence, producer_epoch=producer_epoch
-            )

@@ -42,19 +42,14 @@ def judge_data(
     header: BatchHeader,
     origin: AppendOrigin,
     now_ms: int,
-    *,
-    lowest_verified_sequence: int | None = None,
 ) -> Step:
     """Return the step for a data batch with assigned offsets.
-
-    `lowest_verified_sequence` is the sequence of a pending verification, if any: a batch that
-    starts above it has overtaken the verified one.
 
     Raises ProducerFenced, SequenceGap or InvalidTransactionState.
     """
     _check_producer_epoch(entry, header, origin)
     if origin is AppendOrigin.CLIENT:
-        _check_sequence(entry, header, lowest_verified_sequence)
+        _check_sequence(entry, header)
     appended = entry.with_batch(header, now_ms)
     in_transaction = entry.transaction_first_offset is not None
     if in_transaction and not header.is_transactional:
@@ -113,31 +108,22 @@ def _check_producer_epoch(entry: ProducerEntry, header: BatchHeader, origin: App
     )
 
 
-def _check_sequence(
-    entry: ProducerEntry, header: BatchHeader, lowest_verified_sequence: int | None
-) -> None:
-    first_sequence = header.base_sequence
-    if lowest_verified_sequence is not None and first_sequence > lowest_verified_sequence:
-        raise _sequence_gap(entry, header, lowest_verified_sequence)
+def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     if entry.producer_epoch == NO_PRODUCER_EPOCH:
         return  # an unknown or expired producer may use any sequence
     if header.producer_epoch != entry.producer_epoch or entry.last_sequence == NO_SEQUENCE:
         expected = 0  # the first batch of an epoch
     else:
         expected = increment_sequence(entry.last_sequence, 1)
-    if first_sequence != expected:
-        raise _sequence_gap(entry, header, expected)
-
-
-def _sequence_gap(entry: ProducerEntry, header: BatchHeader, expected: int) -> SequenceGap:
-    return SequenceGap(
-        f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {expected} was "
-        f"expected, {header.base_sequence} was received",
-        producer_id=entry.producer_id,
-        producer_epoch=header.producer_epoch,
-        expected=expected,
-        received=header.base_sequence,
-    )
+    if header.base_sequence != expected:
+        raise SequenceGap(
+            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {expected} was "
+            f"expected, {header.base_sequence} was received",
+            producer_id=entry.producer_id,
+            producer_epoch=header.producer_epoch,
+            expected=expected,
+            received=header.base_sequence,
+        )
 
 
 def _refuse_plain_batch_in_transaction(

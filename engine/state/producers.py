@@ -43,7 +43,6 @@ from engine.state.verdict import (
     duplicate_of,
     ensure_repeatable,
 )
-from engine.state.verification import VerificationGuard, Verifications
 from engine.types import (
     NO_PRODUCER_ID,
     UNKNOWN_OFFSET_METADATA,
@@ -74,7 +73,6 @@ class ProducerStates:
         expiration_ms: int,
         max_producers: int = sys.maxsize,
         room: SharedRoom | None = None,
-        transaction_verification: bool = False,
         snapshots: Iterable[int] | None = None,
     ) -> None:
         """Start with the `found` snapshots, ascending; without them, list the directory.
@@ -85,7 +83,6 @@ class ProducerStates:
         self.map_end_offset = 0
         self.last_snapshot_offset = 0
         self.expiration_ms = expiration_ms
-        self.transaction_verification = transaction_verification
         self.highest_producer_id = NO_PRODUCER_ID
         self._directory = directory
         self._clock = clock
@@ -94,7 +91,6 @@ class ProducerStates:
         self._room = room
         self._entries = ProducerTable(max_producers)
         self._transactions = Transactions()
-        self._verifications = Verifications()
 
     # An append: judge, write, apply.
 
@@ -105,7 +101,6 @@ class ProducerStates:
         *,
         start: OffsetMetadata = UNKNOWN_OFFSET_METADATA,
         markers: Mapping[int, EndMarker] = _NO_MARKERS,
-        guard: VerificationGuard | None = None,
     ) -> Verdict:
         """Check the batches of one append, with assigned offsets; changes nothing.
 
@@ -136,12 +131,7 @@ class ProducerStates:
                 if header.is_control:
                     staging.stage_marker(header, markers.get(index))
                 else:
-                    if self.transaction_verification and origin is not AppendOrigin.REPLICATION:
-                        self._verifications.ensure_proved(
-                            staging.entry(header.producer_id), header, guard
-                        )
-                    lowest_sequence = self._verifications.lowest_sequence(header.producer_id)
-                    staging.stage_data(header, lowest_sequence)
+                    staging.stage_data(header)
             staging.bytes_before += header.size_bytes
         accepted = staging.accepted()
         if origin is AppendOrigin.CLIENT:
@@ -162,8 +152,6 @@ class ProducerStates:
             self._entries.publish(accepted.entries)
             for transaction in accepted.opened:
                 self._transactions.open(transaction)
-            for producer_id in accepted.transactional_ids:
-                self._verifications.clear(producer_id)
         return accepted.completed
 
     def aborted_by(self, accepted: Accepted) -> list[AbortedTransaction]:
@@ -216,7 +204,7 @@ class ProducerStates:
         self.last_snapshot_offset = log_start_offset if newest is None else newest
 
     def expire(self, now_ms: int) -> int:
-        """Remove idle producers and stale verifications; return the number of producers removed."""
+        """Remove idle producers; return how many."""
         expired = [
             entry.producer_id
             for entry in self._entries.values()
@@ -224,7 +212,6 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
-        self._verifications.expire(now_ms, self.expiration_ms)
         return len(expired)
 
     def forget_idle(self, last: Idle) -> None:
@@ -276,7 +263,7 @@ class ProducerStates:
     def go_back_to(self, rebuilt: ProducerStates) -> None:
         """Replace this state by one from `at_most` that was rebuilt; remove newer snapshots.
 
-        Pending verifications stay, and the highest producer id does not fall.
+        The highest producer id does not fall.
         """
         for snapshot in self._files.offsets:
             if snapshot not in rebuilt.snapshots:
@@ -369,22 +356,6 @@ class ProducerStates:
         """Use the files in the renamed partition directory."""
         self._directory = directory
         self._files.move_to(directory)
-
-    # Verification of transactions, for coordinators.
-
-    def start_verification(
-        self, producer_id: int, *, sequence: int, producer_epoch: int
-    ) -> VerificationGuard | None:
-        """Return the guard that the first batch of a transaction must carry; None if it is open."""
-        entry = self._entries.get(producer_id)
-        if entry is not None and entry.transaction_first_offset is not None:
-            return None
-        return self._verifications.start(
-            producer_id,
-            sequence=sequence,
-            producer_epoch=producer_epoch,
-            now_ms=self._clock.now_ms(),
-        )
 
     # Questions.
 

@@ -7,13 +7,13 @@ before it. Mirrors the use of `ProducerAppendInfo` in Kafka's `UnifiedLog`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from engine.errors import InvalidRequestValue
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
-from engine.state.producer_append import Step, judge_data, judge_marker
+from engine.state.producer_append import judge_data, judge_marker
 from engine.state.producer_entry import CACHED_BATCHES, BatchMetadata, ProducerEntry
 from engine.state.transactions import OpenTransaction
 from engine.types import AppendOrigin, CompletedTransaction, OffsetMetadata
@@ -25,7 +25,6 @@ class Accepted(NamedTuple):
     entries: Mapping[int, ProducerEntry]
     opened: Sequence[OpenTransaction]
     completed: Sequence[CompletedTransaction]
-    transactional_ids: Collection[int]
 
 
 class Duplicate(NamedTuple):
@@ -38,7 +37,7 @@ class Duplicate(NamedTuple):
 
 Verdict: TypeAlias = Accepted | Duplicate
 
-NOTHING_TO_APPLY: Final = Accepted({}, (), (), ())
+NOTHING_TO_APPLY: Final = Accepted({}, (), ())
 
 
 def duplicate_of(
@@ -90,7 +89,6 @@ class Staging:
         "_opened",
         "_origin",
         "_start",
-        "_transactional_ids",
         "bytes_before",
     )
 
@@ -110,32 +108,19 @@ class Staging:
         self._entries: dict[int, ProducerEntry] = {}
         self._opened: list[OpenTransaction] = []
         self._completed: list[CompletedTransaction] = []
-        self._transactional_ids: set[int] = set()
 
     def entry(self, producer_id: int) -> ProducerEntry:
         """Return the producer's state after the previous batches; an unknown one has no epoch."""
         staged = self._entries.get(producer_id) or self._live.get(producer_id)
         return staged or ProducerEntry(producer_id)
 
-    def stage_data(self, header: BatchHeader, lowest_verified_sequence: int | None) -> None:
-        """Check a data batch and stage its step. Raises what `judge_data` raises.
-
-        Only the producer's first batch of an append is compared with what was verified.
-        """
-        if header.producer_id in self._entries:
-            lowest_verified_sequence = None
-        entry = self.entry(header.producer_id)
-        step = judge_data(
-            entry,
-            header,
-            self._origin,
-            self._now_ms,
-            lowest_verified_sequence=lowest_verified_sequence,
-        )
+    def stage_data(self, header: BatchHeader) -> None:
+        """Check a data batch and stage its step. Raises what `judge_data` raises."""
+        step = judge_data(self.entry(header.producer_id), header, self._origin, self._now_ms)
         if step.opens_transaction:
             first = self._place(header.base_offset)
             self._opened.append(OpenTransaction(first, header.producer_id))
-        self._keep(header, step)
+        self._entries[header.producer_id] = step.entry
 
     def stage_marker(self, header: BatchHeader, marker: EndMarker | None) -> None:
         """Check a control batch and stage its step. Raises what `judge_marker` raises."""
@@ -143,16 +128,11 @@ class Staging:
         step = judge_marker(entry, header, marker, self._origin, self._now_ms)
         if step.completed is not None:
             self._completed.append(step.completed)
-        self._keep(header, step)
+        self._entries[header.producer_id] = step.entry
 
     def accepted(self) -> Accepted:
         """Return all staged changes."""
-        return Accepted(self._entries, self._opened, self._completed, self._transactional_ids)
-
-    def _keep(self, header: BatchHeader, step: Step) -> None:
-        self._entries[header.producer_id] = step.entry
-        if header.is_transactional:
-            self._transactional_ids.add(header.producer_id)
+        return Accepted(self._entries, self._opened, self._completed)
 
     def _place(self, offset: int) -> OffsetMetadata:
         if self._start.is_offset_only:

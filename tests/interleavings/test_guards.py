@@ -170,7 +170,6 @@ GUARDS: Final = (
             "judge",
             "recent",
             "snapshots",
-            "start_verification",
             "take_snapshot",
         ),
         of_log("lock"),
@@ -247,7 +246,7 @@ LIVES: Final = range(1, 21)
 
 def test_nothing_is_used_without_its_lock() -> None:
     """In some lives, and in what lives seldom do; each guard has something to check."""
-    works: list[Callable[[], None]] = [clean_verify_and_remove, mend, move]
+    works: list[Callable[[], None]] = [clean_and_remove, mend, move]
     works += [partial(ensure_good_life, seed) for seed in LIVES]
     with watched() as watch:
         for work in works:
@@ -261,12 +260,11 @@ def ensure_good_life(seed: int) -> None:
     assert failure_of(seed) is None
 
 
-def clean_verify_and_remove() -> None:
-    """A pass of the cleaner, a transaction that is verified, a removal of several segments."""
+def clean_and_remove() -> None:
+    """A pass of the cleaner, and a removal of several segments."""
     compacted = Compacted(overrides={"cleanup.policy": "compact,delete", "retention.bytes": 0})
     log = compacted.log
     log.producers.forget_idle((0, 0))
-    log.producers.start_verification(3, sequence=0, producer_epoch=0)
     for number in range(4):
         compacted.put(("key", f"{number}"))
         compacted.seal()

@@ -1,4 +1,4 @@
-"""Appends as only some callers make them: at once, verified, on conditions, as a follower."""
+"""Appends as only some callers make them: at once, on conditions, as a follower."""
 
 from __future__ import annotations
 
@@ -36,23 +36,6 @@ def append_at_once(driven: DrivenLog, count: int) -> None:
     except WouldBlock:
         assert driven.log.watermarks.log_end_offset == driven.model.end
         driven.write(data)
-
-
-def append_verified(driven: DrivenLog, producer_id: int, count: int) -> None:
-    """Begin a transaction with its guard, or continue it.
-
-    A start that found no snapshot does not know of a transaction that lies below the log start.
-    """
-    model, log = driven.model, driven.log
-    if model.may_be_refused(producer_id):
-        return
-    epoch, sequence = model.next_sequence(producer_id)
-    is_open = model.is_in_transaction(producer_id)
-    data = driven.produce(producer_id, count)
-    guard = log.producers.start_verification(producer_id, sequence=sequence, producer_epoch=epoch)
-    assert (guard is None) == is_open or producer_id not in model.remembered
-    assert guard is not None or is_open
-    driven.write(data, guard=guard)
 
 
 def replicate(driven: DrivenLog, random: Random) -> None:

@@ -24,7 +24,7 @@ from tests.simulation.steps import (
     create,
 )
 from tests.simulation.trouble import Kind, Trouble
-from tests.support.driven_log import TRANSACTIONAL, DrivenLog
+from tests.support.driven_log import DrivenLog
 
 ALL_WORKS: dict[str, Work] = dict(WORKS)
 ALL_WEIGHTS: dict[str, int] = dict(WEIGHTS)
@@ -127,11 +127,6 @@ def append_on_condition(simulation: Simulation, driven: DrivenLog, random: Rando
 @on_a_log(2)
 def append_at_once(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
     appends.append_at_once(driven, random.randint(1, 3))
-
-
-@on_a_log(2)
-def append_verified(simulation: Simulation, driven: DrivenLog, random: Random) -> None:
-    appends.append_verified(driven, random.choice(TRANSACTIONAL), random.randint(1, 3))
 
 
 @on_a_log(12)

@@ -12,7 +12,6 @@ from engine.records.header import (
 )
 from engine.state.producers import ProducerStates
 from engine.state.verdict import Accepted, Duplicate, Verdict
-from engine.state.verification import VerificationGuard
 from engine.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -108,11 +107,10 @@ class ProducerLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         marker: Marker | None = None,
         start: OffsetMetadata = UNKNOWN_OFFSET_METADATA,
-        guard: VerificationGuard | None = None,
     ) -> Verdict:
         """Append batches with a client's checks; `marker` is the content of the first one."""
         markers = {} if marker is None else {0: marker_of(headers[0], marker)}
-        verdict = self.states.judge(headers, origin, start=start, markers=markers, guard=guard)
+        verdict = self.states.judge(headers, origin, start=start, markers=markers)
         if isinstance(verdict, Accepted):
             self._publish(verdict, headers)
         return verdict

@@ -215,7 +215,6 @@ class Loader:
             expiration_ms=self._context.config.producer_id_expiration_ms,
             max_producers=self._context.config.max_producers_per_partition,
             room=self._context.producer_room,
-            transaction_verification=self._context.config.transaction_verification,
             snapshots=self._found.snapshots,
         )
 

@@ -1,17 +1,9 @@
-"""Transactions as producer state sees them: open, decided, unstable, late, verified.
+"""Transactions as producer state sees them: open, decided, unstable, late.
 
 Names in parentheses are rows of Kafka's ProducerStateManagerTest and UnifiedLogTest.
 """
 
-from pathlib import Path
-
-import pytest
-
-from engine.errors import InvalidTransactionState, SequenceGap
-from engine.fs.filesystem import PosixFileSystem
 from engine.state.producer_entry import LATE_TRANSACTION_BUFFER_MS
-from engine.state.producers import ProducerStates
-from engine.state.verdict import Accepted
 from engine.topic_keys import DAY_MS
 from engine.types import (
     AbortedTransaction,
@@ -180,72 +172,3 @@ def test_a_transaction_without_a_time_is_not_late(log: ProducerLog) -> None:
     """Its age is unknown."""
     log.append(data_batch(offset=0, sequence=0, timestamp=-1, transactional=True))
     assert not is_late(log.states, START_MS, TIMEOUT_MS)
-
-
-@pytest.fixture
-def verified(tmp_path: Path, clock: ManualClock) -> ProducerLog:
-    """A log that requires a guard with the first batch of a transaction."""
-    states = ProducerStates(
-        PosixFileSystem(),
-        tmp_path,
-        clock=clock,
-        expiration_ms=DAY_MS,
-        transaction_verification=True,
-    )
-    return ProducerLog(states)
-
-
-@kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuard")
-def test_a_transaction_begins_with_its_guard_only(verified: ProducerLog) -> None:
-    """Later batches need none."""
-    states = verified.states
-    first = data_batch(offset=0, sequence=0, transactional=True)
-    with pytest.raises(InvalidTransactionState):
-        verified.append(first)
-    guard = states.start_verification(1, sequence=0, producer_epoch=0)
-    assert guard is not None
-    assert isinstance(verified.append(first, guard=guard), Accepted)
-    assert states.start_verification(1, sequence=1, producer_epoch=0) is None
-    transactional(verified, 1, 1, sequence=1)
-    verified.end_transaction(COMMIT, offset=2)
-    again = states.start_verification(1, sequence=2, producer_epoch=0)
-    assert again is not None
-    assert again is not guard
-
-
-@kafka("UnifiedLogTest.testEmptyTransactionStillClearsVerificationGuard")
-def test_an_idempotent_append_keeps_the_guard_and_a_marker_clears_it(
-    verified: ProducerLog,
-) -> None:
-    """Even if it ends nothing."""
-    states = verified.states
-    guard = states.start_verification(1, sequence=0, producer_epoch=0)
-    verified.append(data_batch(offset=0, sequence=0))
-    assert states.start_verification(1, sequence=1, producer_epoch=0) is guard
-    verified.end_transaction(ABORT, offset=1)
-    assert states.start_verification(1, sequence=1, producer_epoch=0) is not guard
-
-
-def test_recovery_needs_no_guard(verified: ProducerLog) -> None:
-    """Batches in the log were verified when they were appended."""
-    verified.replicate(data_batch(offset=0, sequence=0, transactional=True))
-    assert first_undecided(verified.states) == 0
-
-
-@kafka("ProducerStateManagerTest.testThrowOutOfOrderSequenceWithVerificationSequenceCheck")
-def test_a_batch_may_not_overtake_the_verified_one(verified: ProducerLog) -> None:
-    """It is refused even while verification is disabled."""
-    verified.states.start_verification(1, sequence=0, producer_epoch=0)
-    verified.states.transaction_verification = False
-    with pytest.raises(SequenceGap) as caught:
-        verified.append(data_batch(offset=0, sequence=4, transactional=True))
-    assert caught.value.facts()["expected"] == 0
-    verified.append(data_batch(offset=0, sequence=0, transactional=True))
-
-
-def test_a_stale_verification_expires(verified: ProducerLog, clock: ManualClock) -> None:
-    """A guard that was never used is dropped with the idle producers."""
-    guard = verified.states.start_verification(1, sequence=0, producer_epoch=0)
-    clock.advance(DAY_MS)
-    verified.states.expire(clock.now_ms())
-    assert verified.states.start_verification(1, sequence=0, producer_epoch=0) is not guard
