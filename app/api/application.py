@@ -26,8 +26,7 @@ from app.api.rest_v2.router import router as kafka_rest_v2
 from app.api.routes import ROUTERS
 from app.api.routes.parameters import query_names, unknown_parameter
 from app.api.routes.shared import IDENTIFIED
-from app.http.answers import AnswerResponse, App
-from app.http.problems import (
+from app.errors import (
     MAX_ERRORS_LISTED,
     CommitTimedOut,
     MalformedRequest,
@@ -35,6 +34,7 @@ from app.http.problems import (
     RouteNotFound,
     ServiceError,
 )
+from app.http.answers import AnswerResponse, App
 from app.operations.read.wait import ClientGone
 from app.operations.service import Service
 from app.settings import Settings

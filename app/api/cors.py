@@ -10,8 +10,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.errors import Forbidden
 from app.http.answers import AnswerResponse, App
-from app.http.problems import Forbidden, problem_answer
+from app.http.problems import problem_answer
 from app.settings import Settings
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from app.http.problems import ServiceError
+from app.errors import ServiceError
 from app.limits.admission import Phase
 from app.operations.service import Service
 from engine.errors import EngineError

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, Protocol
 
 import cramjam
 
+from app.errors import MalformedRequest, UnsupportedMediaType
 from app.http.answers import Body
 from app.http.body_faults import body_too_large
-from app.http.problems import MalformedRequest, UnsupportedMediaType
 from engine.errors import TooLarge
 from engine.records.budget import DecodeBudget
 from engine.records.codecs.zstd import zstd

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, get_args
 from urllib.parse import urlencode
 
 from app.codecs.conditions import ensure_defined
+from app.errors import MalformedRequest
 from app.http.answers import ARROW, JSON, NDJSON
-from app.http.problems import MalformedRequest
 from engine.log.results import LogTag
 from engine.types import (
     INT32_MAX,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 from engine.errors import PreconditionFailed
 
 _TAGS: Final = re.compile(r'\s*(?:W/)?"[!#-~\x80-\xff]*"(?:\s*,\s*(?:W/)?"[!#-~\x80-\xff]*")*\s*')

@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
+from app.errors import MalformedRequest
 from app.http.answers import Body
 from app.http.body_faults import HALF_A_PAIR, malformed_json
-from app.http.problems import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
 from engine.types import Buffer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 
 
 def encode_token(name: str) -> str:

@@ -30,9 +30,9 @@ from app.codecs.json_parts import (
     without_bom,
 )
 from app.codecs.plain_in import Timestamp, decode_plain, plain_columns
+from app.errors import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from app.http.answers import Body
 from app.http.body_faults import malformed_json
-from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, InvalidTimestamp
 from engine.records.builder import NewRecord, RecordColumns

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from app.errors import RangeNotSatisfiable
 from app.http.answers import Answer
-from app.http.problems import RangeNotSatisfiable
 from engine.errors import PreconditionFailed
 
 Head = Mapping[bytes, bytes]

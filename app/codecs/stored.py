@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.codecs.rendered_batches import LogTexts
-from app.http.problems import RecordTooLarge
+from app.errors import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge, WouldBlock
 from engine.records.batch import BatchView
 from engine.records.budget import DECODER_COPIES, DecodeBudget

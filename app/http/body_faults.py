@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 from engine.errors import TooLarge
 from engine.types import Buffer
 

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable
 from functools import partial
 
-from app.http.problems import Draining
+from app.errors import Draining
 from app.limits.shares import Pool, network_of
 from app.limits.system_limits import allowed_files
 from app.settings import Settings

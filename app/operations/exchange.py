@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 from app.codecs.arrow_out import has_arrow
 from app.codecs.body_stream import IDENTITY, decode_body
+from app.errors import Draining, MalformedRequest
 from app.http.answers import ARROW, JSON, Body, Message, Receive, Scope
-from app.http.problems import Draining, MalformedRequest
 from app.limits.admission import Ticket
 from app.limits.makers import EVERYBODY
 from app.limits.shares import network_of

@@ -10,8 +10,8 @@ from app.codecs.calls import PARTITION
 from app.codecs.conditions import CONDITIONS, ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token, malformed_token
 from app.codecs.receipts import shown_marks, to_json
+from app.errors import GroupNotFound, NotSupportedByBackend
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
-from app.http.problems import GroupNotFound, NotSupportedByBackend
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import numbered
 from app.operations.service import Service

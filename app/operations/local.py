@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.http.problems import NotSupportedByBackend
+from app.errors import NotSupportedByBackend
 from app.store.local.partition import LocalPartition
 from app.store.local.store import LocalStore
 from app.store.port import Partition, Store

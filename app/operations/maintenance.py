@@ -6,8 +6,8 @@ from typing import Final
 
 from app.codecs.calls import parse_etag
 from app.codecs.receipts import file_path, log_answer
+from app.errors import PreconditionRequired
 from app.http.answers import Answer
-from app.http.problems import PreconditionRequired
 from app.operations.read.fetch import numbered
 from app.store.local.partition import LocalPartition
 from app.store.port import Partition

@@ -12,9 +12,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.http.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
-from app.http.body_faults import body_too_large, malformed_json
-from app.http.problems import (
+from app.errors import (
     MAX_ERRORS_LISTED,
     DigestMismatch,
     InvalidBody,
@@ -23,6 +21,8 @@ from app.http.problems import (
     RequestTimedOut,
     UnsupportedMediaType,
 )
+from app.http.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
+from app.http.body_faults import body_too_large, malformed_json
 from app.limits.body_pace import Pace
 from app.operations.read.wait import ClientGone
 from app.settings import Settings

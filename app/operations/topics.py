@@ -12,8 +12,8 @@ from typing import Final
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import decode_token, encode_token
 from app.codecs.receipts import log_answer, shown_marks, to_json
+from app.errors import CommitTimedOut
 from app.http.answers import NO_STORE, Answer, json_answer
-from app.http.problems import CommitTimedOut
 from app.operations.exchange import Exchange
 from app.operations.read.offsets import refresh_all
 from app.operations.service import Service

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from app.http.problems import Forbidden, QuotaExceeded, Unauthenticated
+from app.errors import Forbidden, QuotaExceeded, Unauthenticated
 from app.security.key_ring import KeyRing
 from app.security.keys import PREFIX, Keys, api_keys_path
 from app.security.lasting import Lasting

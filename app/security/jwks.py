@@ -21,7 +21,7 @@ import httpx
 import jwt
 import msgspec
 
-from app.http.problems import CredentialsUnavailable
+from app.errors import CredentialsUnavailable
 from app.settings import Settings
 from engine.clock import Clock
 from engine.errors import InvalidConfig

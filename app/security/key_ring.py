@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from app.http.problems import CredentialsUnavailable
+from app.errors import CredentialsUnavailable
 from app.security.keys import ApiKey, Keys, api_keys_path, id_and_secret, is_secret_of, read_keys
 from app.security.principal import Principal
 from app.security.quotas import Meters

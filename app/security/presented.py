@@ -6,7 +6,7 @@ import binascii
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from app.http.problems import MalformedRequest, Unauthenticated
+from app.errors import MalformedRequest, Unauthenticated
 
 Headers = Sequence[tuple[bytes, bytes]]
 

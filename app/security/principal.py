@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from app.http.problems import Forbidden, Unauthenticated
+from app.errors import Forbidden, Unauthenticated
 from app.security.quotas import Meter
 from app.security.scopes import ANY_ACTION, EVERYTHING, Action, Grants
 from engine.clock import Clock

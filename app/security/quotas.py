@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.http.problems import QuotaExceeded
+from app.errors import QuotaExceeded
 from app.security.rules import Rule
 from app.security.scopes import Action
 from engine.clock import Clock

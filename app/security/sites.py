@@ -11,7 +11,7 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.http.problems import CrossSiteRequest, MisdirectedRequest
+from app.errors import CrossSiteRequest, MisdirectedRequest
 from app.settings import Settings
 from engine.errors import InvalidConfig
 

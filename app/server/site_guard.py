@@ -8,9 +8,9 @@ from __future__ import annotations
 from time import perf_counter
 
 from app.api.explanations import explained
+from app.errors import CrossSiteRequest, MisdirectedRequest
 from app.http.answers import App, Receive, Scope, Send, send_answer
 from app.http.ingest_urls import hide_token
-from app.http.problems import CrossSiteRequest, MisdirectedRequest
 from app.http.request_checks import trace_of
 from app.operations.service import Service
 from app.security.sites import PROBES

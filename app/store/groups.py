@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
-from app.http.problems import CursorNotFound
+from app.errors import CursorNotFound
 from app.limits.makers import EVERYBODY
 from engine.types import NO_LEADER_EPOCH
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from app.http.problems import InvalidSignature, SignatureFault, kind_of
+from app.errors import InvalidSignature, SignatureFault
+from app.http.problems import kind_of
 from app.telemetry.metrics import Telemetry
 
 _INGEST: Final = re.compile(r"/v1/topics/[^/]+/ingest(?:/.*)?")

@@ -14,8 +14,8 @@ from typing import Final, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.codecs.calls import AppendCall, IngestCall
+from app.errors import RequestTimedOut
 from app.http.answers import Body
-from app.http.problems import RequestTimedOut
 from app.limits.body_pace import Pace
 from app.operations.append.append import Append, Way
 from app.operations.append.batching import Batcher

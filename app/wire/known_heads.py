@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from app.codecs.calls import AppendCall, IngestCall
-from app.http.problems import ServiceError
+from app.errors import ServiceError
 from app.operations.append.append import Append, BatchesAppend, RecordsAppend
 from app.operations.ingest.ingest import IngestMaker
 from app.operations.service import Service

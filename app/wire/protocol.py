@@ -16,7 +16,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from app.http.problems import MalformedRequest, RequestTimedOut, kind_of, problem_answer
+from app.errors import MalformedRequest, RequestTimedOut
+from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import (
     FIELD_BYTES,
     addressed,

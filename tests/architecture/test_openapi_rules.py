@@ -14,7 +14,8 @@ from fastapi.routing import APIRoute
 from app.api.application import document_text
 from app.api.routes import ROUTERS
 from app.api.routes.shared import _local_partition
-from app.http.problems import INTERNAL, KINDS, ServiceError
+from app.errors import ServiceError
+from app.http.problems import INTERNAL, KINDS
 from engine.errors import EngineError
 from schemas.problems import Code, Problem
 from tests.architecture import openapi_rules as rules

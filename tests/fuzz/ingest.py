@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from app.codecs.json_parts import elements_of, json_lines, text_lines, without_bom
 from app.codecs.json_pointer import Pointer
-from app.http.problems import InvalidSignature, MalformedRequest
+from app.errors import InvalidSignature, MalformedRequest
 from app.operations.ingest import cloudevents, otlp
 from app.operations.ingest.profile import IngestProfile
 from app.operations.ingest.signatures.schemes import signature_of

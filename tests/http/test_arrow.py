@@ -20,7 +20,7 @@ from app.codecs.arrow_out import (
     has_arrow,
 )
 from app.codecs.stored import View
-from app.http.problems import RecordTooLarge
+from app.errors import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch, encode_batch
 from engine.records.control import ControlType, build_end_marker

@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from app.http.problems import RETRY_AFTER, CommitTimedOut, QuotaExceeded, RequestTimedOut
+from app.errors import CommitTimedOut, QuotaExceeded, RequestTimedOut
+from app.http.problems import RETRY_AFTER
 from app.operations.ingest.otlp import status_answer
 from engine.errors import StorageFull, TooLarge
 from tests.support.service import Api

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from app.codecs.calls import AppendCall
-from app.http.problems import NotEnoughReplicas
+from app.errors import NotEnoughReplicas
 from app.operations.append.append import AppendOptions, BatchesAppend, RecordsAppend, Way
 from app.operations.append.batching import Batcher
 from app.settings import Settings

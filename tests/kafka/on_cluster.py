@@ -25,7 +25,7 @@ import httpx
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from app.http.problems import NotSupportedByBackend
+from app.errors import NotSupportedByBackend
 from tests.support import service
 
 _NOT_SUPPORTED = 501

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from app.http.problems import CursorNotFound
+from app.errors import CursorNotFound
 from app.store.groups import Cursor, CursorKey, CursorValue
 from tests.store.conftest import OpenSide, Side
 

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.http.problems import RouteNotFound
+from app.errors import RouteNotFound
 
 DIRECTORY: Final = Path(__file__).parent / "static"
 """Where the build goes: console/vite.config.ts names it too."""

@@ -13,8 +13,9 @@ from typing import Final
 
 from app.api.rest_v2.media import V2
 from app.codecs.receipts import to_json
+from app.errors import ServiceError
 from app.http.answers import Answer
-from app.http.problems import ServiceError, kind_of, problem_answer, problem_as, problem_members
+from app.http.problems import kind_of, problem_answer, problem_as, problem_members
 from engine.errors import (
     EngineError,
     InvalidRecord,

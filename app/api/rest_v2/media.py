@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from app.codecs.receipts import to_json
+from app.errors import UnsupportedMediaType
 from app.http.answers import JSON, NO_STORE, Answer
-from app.http.problems import UnsupportedMediaType
 from app.operations.request_content import has_body, negotiate
 
 V2: Final = b"application/vnd.kafka.v2+json"

@@ -17,9 +17,9 @@ from app.client.partitioner import partition_of
 from app.codecs.json_parts import ensure_record_count
 from app.codecs.records_in import HeaderIn, RecordIn, new_records
 from app.codecs.stored import StoredRecords, View
+from app.errors import InvalidBody, MalformedRequest
 from app.http.answers import Body
 from app.http.body_faults import malformed_json
-from app.http.problems import InvalidBody, MalformedRequest
 from app.operations.append.append_topic import Spread
 from engine.config import LogConfig
 from engine.errors import InvalidRecord

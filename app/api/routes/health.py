@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.routes.shared import IDENTIFIED, ServiceDep, answers, problems
 from app.codecs.receipts import to_json
+from app.errors import ServiceError
 from app.http.answers import NO_STORE, Answer, AnswerResponse, json_answer
-from app.http.problems import ServiceError
 from app.limits.admission import Phase
 from app.limits.system_limits import system_limits
 from app.operations.service import Service

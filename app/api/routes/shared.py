@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from app.api.routes.parameters import query_names
 from app.codecs.conditions import ensure_defined
+from app.errors import MalformedRequest
 from app.http.ingest_urls import SENDER_KEY
-from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange, holder_of
 from app.operations.ingest.hec import token_of
 from app.operations.ingest.senders import Senders

@@ -19,8 +19,7 @@ from typing import ClassVar, Final, NamedTuple, Self, TypeVar
 from app.codecs.calls import AppendCall, with_headers
 from app.codecs.receipts import header_list, marks_of, receipt_body, receipt_head
 from app.codecs.records_in import read_records
-from app.http.answers import Answer, Body
-from app.http.problems import (
+from app.errors import (
     AppendBrokeOff,
     AppendOutcomeUnknown,
     BackendRefused,
@@ -30,6 +29,7 @@ from app.http.problems import (
     NotEnoughReplicas,
     NotSupportedByBackend,
 )
+from app.http.answers import Answer, Body
 from app.operations.deliveries.claim import Claim
 from app.operations.deliveries.idempotency_key import HEADER
 from app.operations.request_content import BATCH_TYPES, brings_ndjson, media_type_of

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from app.codecs.calls import AppendCall
+from app.errors import CommitTimedOut
 from app.http.answers import Answer, Body
-from app.http.problems import CommitTimedOut
 from app.operations.append.append import Append, BatchesAppend, RecordsAppend, Way, run_here
 from app.operations.deliveries.claim import Delivery
 from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end

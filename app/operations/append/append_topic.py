@@ -17,8 +17,9 @@ from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, ensure_no_conditions
 from app.codecs.receipts import marks_of, receipt_body, to_json
 from app.codecs.records_in import read_records
+from app.errors import CommitTimedOut
 from app.http.answers import Answer, Body, json_answer
-from app.http.problems import CommitTimedOut, kind_of, problem_members
+from app.http.problems import kind_of, problem_members
 from app.operations.append.append import APPEND_ERRORS, STATUS, build, run_here
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.idempotency_key import (

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.codecs.body_stream import IDENTITY, Lines, decoder_of
+from app.errors import Draining, RequestTimedOut
 from app.http.answers import Message
-from app.http.problems import Draining, RequestTimedOut
 from app.operations.exchange import Exchange
 from app.operations.read.wait import ClientGone
 from engine.types import Buffer

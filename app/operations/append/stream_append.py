@@ -19,8 +19,8 @@ from app.codecs.calls import AppendCall
 from app.codecs.json_parts import count_of_lines
 from app.codecs.receipts import header_list, marks_of, receipt_head, stream_receipt_body
 from app.codecs.records_in import read_records
+from app.errors import AppendBrokeOff, MalformedRequest
 from app.http.answers import NDJSON, Answer
-from app.http.problems import AppendBrokeOff, MalformedRequest
 from app.operations.append.append import STATUS, build
 from app.operations.append.body_lines import BodyParts
 from app.operations.exchange import Exchange

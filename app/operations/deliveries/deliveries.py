@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from app.codecs.delivery_headers import Seal
-from app.http.problems import Draining, IdempotencyKeyReused
+from app.errors import Draining, IdempotencyKeyReused
 from app.operations.deliveries.claim import Claim, Delivery
 from app.operations.deliveries.follow import LogFollower, WatchLogs
 from app.operations.deliveries.memory import TopicMemory

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol
 
-from app.http.problems import ServiceError
+from app.errors import ServiceError
 from app.operations.deliveries.memory import TopicMemory
 from app.operations.deliveries.rebuild import HOLDER, READ_BYTES, Run
 from app.operations.deliveries.scan import Scanned, entries_in

@@ -11,8 +11,8 @@ import re
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
+from app.errors import MalformedRequest
 from app.http.answers import Answer, Body
-from app.http.problems import MalformedRequest
 from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of
 from app.operations.exchange import Exchange
 from app.store.port import Partition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.json_pointer import pointer_of
 from app.codecs.receipts import to_json
+from app.errors import IngestProfileNotFound, InvalidBody
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
-from app.http.problems import IngestProfileNotFound, InvalidBody
 from app.operations.exchange import Exchange
 from app.operations.ingest.profile import IngestProfile
 from app.operations.ingest.profiles import Stored

@@ -18,8 +18,8 @@ from app.codecs.json_parts import (
     without_bom,
 )
 from app.codecs.json_pointer import Pointer, pointer_of
+from app.errors import MAX_ERRORS_LISTED, MalformedRequest
 from app.http.answers import JSON, NDJSON, Body
-from app.http.problems import MAX_ERRORS_LISTED, MalformedRequest
 from app.operations.ingest import cloudevents, firehose
 from app.operations.ingest.batches import RECORD_BYTES, header_bytes
 from app.operations.ingest.profile import IngestProfile

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Raw
 
 from app.codecs.json_parts import whole_escapes
-from app.http.problems import MAX_ERRORS_LISTED, MalformedRequest
+from app.errors import MAX_ERRORS_LISTED, MalformedRequest
 from engine.errors import InvalidRecord
 from engine.records.builder import HeaderList, NewRecord
 from engine.types import Buffer

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from app.codecs.json_pointer import Pointer, pointer_of
+from app.errors import MalformedRequest
 from app.http.answers import Body
-from app.http.problems import MalformedRequest
 from app.operations.ingest import cloudevents
 from app.operations.ingest.profile import IngestProfile
 from app.operations.request_content import sent_type

@@ -13,9 +13,9 @@ import msgspec
 
 from app.codecs.json_parts import json_values, record_elements, text_lines, without_bom
 from app.codecs.receipts import to_json
+from app.errors import MalformedRequest
 from app.http.answers import Answer, Body, json_answer
 from app.http.body_faults import malformed_json
-from app.http.problems import MalformedRequest
 from app.operations.ingest.profile import IngestProfile
 from engine.errors import InvalidRecord
 from engine.types import Buffer

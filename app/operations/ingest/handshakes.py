@@ -18,8 +18,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from app.codecs.receipts import to_json
+from app.errors import Forbidden, InvalidSignature, MalformedRequest
 from app.http.answers import NO_STORE, Answer, Body, Headers, json_answer
-from app.http.problems import Forbidden, InvalidSignature, MalformedRequest
 from app.operations.ingest.profile import IngestProfile
 from app.operations.ingest.signatures.signature import HmacSignature, is_one_of
 from app.settings import Settings

@@ -13,8 +13,9 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from app.codecs.receipts import to_json
+from app.errors import Unauthenticated
 from app.http.answers import JSON, Answer, json_answer
-from app.http.problems import Unauthenticated, kind_of, problem_answer, problem_as, problem_members
+from app.http.problems import kind_of, problem_answer, problem_as, problem_members
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import Plan, json_value_cut, text_line_cut
 from app.operations.ingest.ingest import append_body

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Self
 from app.client.partitioner import partition_of
 from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
 from app.codecs.receipts import to_json
+from app.errors import AppendBrokeOff, CommitTimedOut
 from app.http.answers import Answer, Body, json_answer
-from app.http.problems import AppendBrokeOff, CommitTimedOut
 from app.operations.append.append import APPEND_ERRORS, AppendOptions, Receipt, RecordsAppend, build
 from app.operations.append.append_partition import answer_of, complete, run_append
 from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of

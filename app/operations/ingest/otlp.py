@@ -19,16 +19,9 @@ from msgspec import Raw, Struct, defstruct
 
 from app.codecs.json_parts import ensure_json
 from app.codecs.receipts import to_json
+from app.errors import MalformedRequest, UnsupportedMediaType
 from app.http.answers import JSON, NO_STORE, Answer, Body
-from app.http.problems import (
-    RETRY_AFTER,
-    MalformedRequest,
-    UnsupportedMediaType,
-    kind_of,
-    problem_answer,
-    problem_as,
-    problem_members,
-)
+from app.http.problems import RETRY_AFTER, kind_of, problem_answer, problem_as, problem_members
 from app.operations.exchange import Exchange
 from app.operations.ingest.bodies import Plan
 from app.operations.ingest.ingest import append_body

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.errors import Unauthenticated
 from app.http.answers import Body
-from app.http.problems import Unauthenticated
 from app.operations.ingest.handshakes import may_shake_hands
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.tokens import IngestTokens

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from app.http.problems import IngestTokenNotFound, Unauthenticated
+from app.errors import IngestTokenNotFound, Unauthenticated
 from app.security.authority import Security
 from app.security.presented import CHALLENGE
 from app.security.principal import Principal

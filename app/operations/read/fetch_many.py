@@ -26,8 +26,9 @@ from app.codecs.parts import (
 from app.codecs.receipts import page_body
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
+from app.errors import RecordTooLarge, ServiceError
 from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
-from app.http.problems import RecordTooLarge, ServiceError, problem_answer
+from app.http.problems import problem_answer
 from app.http.request_checks import trace_of
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange

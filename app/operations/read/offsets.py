@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 
 from app.codecs.receipts import offsets_body, offsets_headers, shown_marks, to_json
+from app.errors import MalformedRequest
 from app.http.answers import Answer, Headers, json_answer
-from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.store.port import Partition
 from engine.state.watermarks import Watermarks

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from app.codecs.calls import OffsetSpec, ReadCall, parse_offset
 from app.codecs.receipts import to_json
+from app.errors import InvalidBody
 from app.http.answers import Answer, json_answer
-from app.http.problems import InvalidBody
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import start_offset
 from app.operations.service import Service

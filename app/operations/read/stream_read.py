@@ -15,6 +15,7 @@ from typing import NamedTuple
 from app.codecs.arrow_out import ARROW_END, arrow_part
 from app.codecs.calls import ReadCall
 from app.codecs.receipts import page_body, read_headers
+from app.errors import MalformedRequest
 from app.http.answers import (
     ARROW,
     JSON,
@@ -26,7 +27,6 @@ from app.http.answers import (
     Scope,
     StreamedAnswer,
 )
-from app.http.problems import MalformedRequest
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (

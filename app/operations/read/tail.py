@@ -17,8 +17,9 @@ import msgspec
 from app.codecs.calls import ReadCall, resumed
 from app.codecs.events import Look, Page, end_event, offsets_event, retry_line
 from app.codecs.receipts import read_headers
+from app.errors import BackendUnavailable, Draining
 from app.http.answers import NO_STORE, Headers, Scope, Send
-from app.http.problems import BackendUnavailable, Draining, kind_of, problem_answer, problem_members
+from app.http.problems import kind_of, problem_answer, problem_members
 from app.http.request_checks import trace_of
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange

@@ -11,8 +11,8 @@ from typing import Final
 from app.codecs.calls import OffsetSpec, ReadCall, last_event_id
 from app.codecs.events import Page, topic_end_event, topic_offsets_event, with_id
 from app.codecs.positions import Position, encode_positions, parse_positions
+from app.errors import MalformedRequest
 from app.http.answers import Headers
-from app.http.problems import MalformedRequest
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import fetch, start_offset
 from app.operations.read.read_topic import next_offsets, topic_partitions

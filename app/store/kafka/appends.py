@@ -11,12 +11,7 @@ from weakref import WeakValueDictionary
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v9.response import PartitionProduceResponse
 
-from app.http.problems import (
-    AppendBrokeOff,
-    BackendUnavailable,
-    CommitTimedOut,
-    NotSupportedByBackend,
-)
+from app.errors import AppendBrokeOff, BackendUnavailable, CommitTimedOut, NotSupportedByBackend
 from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.errors import STALE, NoAnswer, error_of
 from app.store.kafka.marks import Marks

@@ -14,7 +14,7 @@ from kio.serial import entity_reader
 from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-from app.http.problems import BackendUnavailable
+from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka.connection import Address, Connection, Connector
 from app.store.kafka.errors import Moved, NoAnswer, NotTrusted, ensure_done

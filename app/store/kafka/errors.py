@@ -9,7 +9,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from app.http.problems import (
+from app.errors import (
     BackendRefused,
     BackendUnavailable,
     Forbidden,

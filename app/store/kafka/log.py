@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
-from app.http.problems import CommitTimedOut
+from app.errors import CommitTimedOut
 from app.store.kafka.cluster import RETRY_SECONDS
 from app.store.kafka.errors import ensure_done, milliseconds
 from app.store.kafka.marks import Marks

@@ -24,7 +24,7 @@ from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
-from app.http.problems import BackendUnavailable
+from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.errors import NoAnswer, ensure_done, milliseconds

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from app.http.problems import CommitTimedOut
+from app.errors import CommitTimedOut
 from app.store.port import Settle
 from engine.errors import StorageOffline
 from engine.log.log import Log

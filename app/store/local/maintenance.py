@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from app.http.problems import InvalidBody
+from app.errors import InvalidBody
 from app.limits.executors import Workers
 from app.store.local.commits import Commits
 from engine.background.mover import MoveReport

@@ -9,7 +9,7 @@ from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from app.http.disk_paths import without_directories, without_paths
+from app.disk_paths import without_directories, without_paths
 from app.limits.executors import Workers
 from app.limits.system_limits import FILES_OF_PARTITION, spare_files
 from app.settings import Settings

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
 
-from app.http.problems import InvalidSignature, SignatureFault
+from app.errors import InvalidSignature, SignatureFault
 from app.security.presented import CHALLENGE
 from engine.types import Buffer
 from schemas.ingest import PutIngestSignature, Scheme, SignatureEncoding

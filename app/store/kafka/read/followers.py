@@ -14,7 +14,7 @@ from typing import Final
 
 from kio.schema.fetch.v13.response import FetchResponse, PartitionData
 
-from app.http.problems import ServiceError
+from app.errors import ServiceError
 from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.errors import Moved, NoAnswer
 from app.store.kafka.read.log_reader import LogReader

@@ -18,7 +18,7 @@ from app.codecs.body_stream import (
     decode_body,
     decoder_of,
 )
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 from engine.errors import DecodeBudgetSpent, TooLarge
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.codecs.zstd import zstd

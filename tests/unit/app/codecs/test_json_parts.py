@@ -14,7 +14,7 @@ from app.codecs.json_parts import (
     text_lines,
     whole_escapes,
 )
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 from engine.errors import InvalidRecord, TooLarge
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.codecs import records_in
 from app.codecs.records_in import read_records
+from app.errors import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from app.http.answers import Body
-from app.http.problems import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from engine.config import LogConfig
 from engine.errors import EngineError, InvalidRecord, TooLarge
 from engine.records.builder import NewRecord, RecordColumns, build_batch

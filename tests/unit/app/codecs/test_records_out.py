@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
-from app.http.problems import RecordTooLarge
+from app.errors import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.batch import stamp_crc
 from engine.records.budget import DecodeBudget, DecodeLimits

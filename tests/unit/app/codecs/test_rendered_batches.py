@@ -15,7 +15,7 @@ from app.codecs.rendered_batches import (
     RenderedBatches,
 )
 from app.codecs.stored import View
-from app.http.problems import RecordTooLarge
+from app.errors import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch, encode_batch
 from engine.records.header import Codec, TimestampType, parse_header

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.disk_paths import without_directories
+from app.disk_paths import without_directories
 from app.http.problems import problem_members
 from engine.errors import (
     CorruptCheckpoint,

@@ -8,15 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.errors import CommitTimedOut, MalformedRequest
 from app.http.body_faults import malformed_json
-from app.http.problems import (
-    INTERNAL,
-    KINDS,
-    CommitTimedOut,
-    MalformedRequest,
-    kind_of,
-    problem_answer,
-)
+from app.http.problems import INTERNAL, KINDS, kind_of, problem_answer
 from engine import errors
 from engine.errors import EngineError, leaf_errors
 from engine.log.results import LogTag

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.http.problems import NotSupportedByBackend, kind_of
+from app.errors import NotSupportedByBackend
+from app.http.problems import kind_of
 from app.operations.local import local_partition, local_store
 from app.store.port import Partition, Store
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from app.errors import MalformedRequest, RequestTimedOut
 from app.http.answers import Answer, Body, Message, send_answer
-from app.http.problems import MalformedRequest, RequestTimedOut
 from app.limits.admission import Admission, Phase
 from app.operations.exchange import Exchange
 from app.operations.read.wait import ClientGone

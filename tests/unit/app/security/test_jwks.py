@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.http.problems import CredentialsUnavailable
+from app.errors import CredentialsUnavailable
 from app.security.jwks import MAX_BYTES, IssuerKeys, source_of
 from app.settings import Settings
 from engine.errors import InvalidConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.problems import CredentialsUnavailable
+from app.errors import CredentialsUnavailable
 from app.security.key_ring import KeyRing
 from app.security.keys import (
     MAX_KEYS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.http.problems import QuotaExceeded
+from app.errors import QuotaExceeded
 from app.security.quotas import MAX_METERS, Meter, Meters, Quota
 from app.security.rules import ADMIN, APPEND, READ
 from tests.support.time import ManualClock

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.http.problems import MalformedRequest
+from app.errors import MalformedRequest
 from app.operations.ingest.batches import parts_of
 from app.operations.ingest.bodies import NewRecords, plan_of, records_of
 from app.operations.ingest.cloudevents import MAX_ATTRIBUTES_BYTES

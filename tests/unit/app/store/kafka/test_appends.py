@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import (
+from app.errors import (
     AppendBrokeOff,
     BackendRefused,
     BackendUnavailable,
     CommitTimedOut,
     NotEnoughReplicas,
     NotSupportedByBackend,
-    problem_members,
 )
+from app.http.problems import problem_members
 from app.store.port import Partition, RemotePartition
 from engine.errors import (
     CorruptBatch,

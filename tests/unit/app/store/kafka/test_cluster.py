@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.response import MetadataResponse
 
-from app.http.problems import BackendUnavailable
+from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka import cluster as module
 from app.store.kafka.cluster import Cluster

@@ -15,7 +15,7 @@ from kio.schema.produce.v9.request import ProduceRequest
 from kio.static.primitive import i16
 from pydantic import ValidationError
 
-from app.http.problems import BackendUnavailable
+from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka.cluster import Cluster
 from app.store.kafka.connection import Address, Connection, Connector

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import CursorNotFound
+from app.errors import CursorNotFound
 from app.store.groups import Cursor, CursorKey, CursorValue
 from app.store.kafka import groups as module
 from app.store.kafka.groups import KafkaGroupOffsets

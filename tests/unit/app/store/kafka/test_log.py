@@ -6,7 +6,7 @@ import json
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import CommitTimedOut
+from app.errors import CommitTimedOut
 from app.operations.producers import get_append_outcome
 from app.settings import Settings
 from app.store.kafka.appends import PartitionAppends

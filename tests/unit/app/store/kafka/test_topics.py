@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import BackendRefused, BackendUnavailable, Forbidden
+from app.errors import BackendRefused, BackendUnavailable, Forbidden
 from app.store.kafka.topics import NO_CONFIG
 from engine.errors import (
     InvalidConfig,

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from app.http.problems import CommitTimedOut
+from app.errors import CommitTimedOut
 from app.store.local.commits import Commits
 from engine.errors import Overloaded, StorageOffline
 from engine.log.log import Log

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.http.problems import InvalidSignature
+from app.errors import InvalidSignature
 from app.operations.ingest.signatures.hmac_of_body import GitHub, HmacOfBody
 from schemas.ingest import PutIngestSignature
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.http.problems import InvalidSignature
+from app.errors import InvalidSignature
 from app.operations.ingest.signatures.schemes import signature_of
 from schemas.ingest import PutIngestSignature
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.http.problems import InvalidSignature
+from app.errors import InvalidSignature
 from app.operations.ingest.signatures.schemes import signature_of
 from app.operations.ingest.signatures.signature import Signature
 from schemas.ingest import DEFAULT_TOLERANCE_MS, standard_webhooks_key

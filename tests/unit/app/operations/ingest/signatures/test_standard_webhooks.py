@@ -7,7 +7,7 @@ import hmac
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from app.http.problems import InvalidSignature
+from app.errors import InvalidSignature
 from app.operations.ingest.signatures.standard_webhooks import StandardWebhooks
 from schemas.ingest import PutIngestSignature
 from tests.support.time import START_MS

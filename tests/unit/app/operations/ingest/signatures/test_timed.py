@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.http.problems import InvalidSignature
+from app.errors import InvalidSignature
 from app.operations.ingest.signatures.timed import Slack, Stripe
 from schemas.ingest import PutIngestSignature
 from tests.support.time import START_MS

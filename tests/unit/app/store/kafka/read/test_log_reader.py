@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from app.http.problems import BackendUnavailable
+from app.errors import BackendUnavailable
 from app.store.kafka.log import KafkaLog
 from app.store.kafka.read.page import Wanted
 from engine.errors import (
