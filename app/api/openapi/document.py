@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.security.rules import RULES, Reach
 from app.api.openapi.headers import add_headers, error_headers
 from app.api.openapi.links import add_links
 from app.api.openapi.problems import example_problems
 from app.api.openapi.schemas import component_schemas, plain_parameter
+from app.security.rules import RULES, Reach
 from schemas.examples import EXAMPLES
 
 Json: TypeAlias = dict[str, Any]
@@ -22,8 +22,8 @@ _ERRORS_OF_OTHERS: Final = {"KafkaRestError": "KafkaRest", "OtlpStatus": "Otlp",
 """Models of other errors than problem documents, and the prefix of their components."""
 
 _DESCRIPTIONS: Final = {
-    501: "With the backend `kafka`, where a Kafka cluster stores the logs: this needs a service that "
-    "stores them itself (backend `local`)"
+    501: "With the backend `kafka`, where a Kafka cluster stores the logs: this needs a service "
+    "that stores them itself (backend `local`)"
 }
 
 OTHER_TYPES: Final = "x-other-media-types"

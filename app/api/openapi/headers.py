@@ -32,7 +32,9 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "Content-Encoding": _Header("`gzip` or `zstd`, as `Accept-Encoding` prefers; none if absent"),
     "Content-Range": _Header("Range of bytes sent, and the total size", example="bytes 0-99/239"),
     "ETag": _Header("Strong entity tag, for `If-Match` and `If-None-Match`"),
-    "Idempotency-Replayed": _Header("`true`: the offsets are those of the first request with this key"),
+    "Idempotency-Replayed": _Header(
+        "`true`: the offsets are those of the first request with this key"
+    ),
     "Link": _Header(
         'URL to read on from (`rel="next"`); in a 504 that of `getAppendOutcome` (`rel="status"`)',
         example='</v1/topics/flights/partitions/0/records?offset=42>; rel="next"',
@@ -53,9 +55,7 @@ HEADERS: Final[Mapping[str, _Header]] = {
     "WebHook-Allowed-Origin": _Header("The `WebHook-Request-Origin` that may send"),
     "WebHook-Allowed-Rate": _Header("Requests per minute that are taken, or `*`", example="*"),
     "Want-Content-Digest": _Header("Digest algorithms that are accepted (RFC 9530)"),
-    "X-Accel-Buffering": _Header(
-        "`no`: nginx does not buffer events and streams", example="no"
-    ),
+    "X-Accel-Buffering": _Header("`no`: nginx does not buffer events and streams", example="no"),
     "traceparent": _Header("The request's `traceparent` (W3C Trace Context); absent without one"),
 }
 

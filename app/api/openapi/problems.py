@@ -126,7 +126,9 @@ _ERRORS: Final[tuple[Exception, ...]] = (
         expected_log_id="GGWwOTJ4QjWGBO7f11HfIA.0",
         log_id="GGWwOTJ4QjWGBO7f11HfIA.1",
     ),
-    engine_errors.Overloaded("max_requests (1024) is reached", limit="max_requests", limit_value=1_024),
+    engine_errors.Overloaded(
+        "max_requests (1024) is reached", limit="max_requests", limit_value=1_024
+    ),
     engine_errors.StorageOffline(
         "/data is offline until restart: [Errno 5] Input/output error", directory="/data"
     ),
