@@ -17,7 +17,6 @@ from app.operations.read import fetch_many
 from app.operations.read.wait import Watch
 from app.server.process import compose
 from engine.errors import StoredDataCorrupt
-from engine.records.builder import build_batch
 from tests.support.credentials import bearer, create_key
 from tests.support.events import quiet
 from tests.support.service import Api, client_of, running
@@ -255,25 +254,6 @@ async def test_a_wait_ends_at_its_time_and_when_the_service_stops(api: Api) -> N
     await quiet(api)
     api.service.drain()
     assert [values(entry) for entry in await asyncio.wait_for(waiting, 30)] == [[]] * 4
-
-
-async def test_a_commit_between_look_and_wait_is_not_missed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records committed right after the read are found without another commit."""
-    log = api.log()
-    real = log.reader.read
-
-    def read_then_commit(*arguments: Any, **options: Any) -> object:
-        found = real(*arguments, **options)
-        if not log.watermarks.log_end_offset:
-            log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # no notification: the committer did not do it
-        return found
-
-    monkeypatch.setattr(log.reader, "read", read_then_commit)
-    found = await asyncio.wait_for(entries(api, each(), max_wait_ms=60_000), 30)
-    assert [values(entry) for entry in found] == [[1], [], [], []]
 
 
 async def test_what_is_not_cached_is_read_by_a_worker(

@@ -286,25 +286,6 @@ async def test_what_the_disk_cannot_give_is_explained(
     assert (await connection.answer()).status == 416
 
 
-async def test_a_commit_between_look_and_wait_is_not_missed(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records committed right after the read are found without another commit."""
-    connection = (await knowing(service)).connect()
-    log = log_of(service)
-    real = log.reader.read
-
-    def read_then_commit(*arguments: Any, **options: Any) -> object:
-        found = real(*arguments, **options)
-        if not log.watermarks.log_end_offset:
-            commit(service, b"1")
-        return found
-
-    monkeypatch.setattr(log.reader, "read", read_then_commit)
-    connection.send(POLL)
-    assert values_of((await connection.answer()).body) == [1]
-
-
 async def test_what_cannot_be_rendered_is_explained(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

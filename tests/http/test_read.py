@@ -236,25 +236,6 @@ async def test_a_long_poll_waits_for_enough_bytes(api: Api) -> None:
     assert values(await asyncio.wait_for(waiting, 30)) == [1, 2]
 
 
-async def test_a_commit_between_look_and_wait_is_not_missed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records committed right after the read are found without another commit."""
-    log = api.log()
-    real = log.reader.read
-
-    def read_then_commit(*arguments: object, **options: object) -> object:
-        found = real(*arguments, **options)  # type: ignore[arg-type]  # passed on as it came
-        if not log.watermarks.log_end_offset:
-            log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # no notification: the committer did not do it
-        return found
-
-    monkeypatch.setattr(log.reader, "read", read_then_commit)
-    poll = api.client.get(RECORDS, params={"offset": 0, "max_wait_ms": 60_000})
-    assert values(await asyncio.wait_for(poll, 30)) == [1]
-
-
 async def test_what_is_not_cached_is_read_by_a_worker(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,25 +315,6 @@ async def test_a_head_alone_ends(api: Api) -> None:
     assert api.service.admission.tails == 0
 
 
-async def test_a_commit_between_look_and_wait_is_not_missed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records committed right after the tail's read are sent without another commit."""
-    log = api.log()
-    real = log.reader.read
-
-    def read_then_commit(*arguments: Any, **options: Any) -> object:
-        found = real(*arguments, **options)
-        if not log.watermarks.log_end_offset:
-            log.append(build_batch([(1, None, b"1", ())]))
-            log.durability.commit()  # no notification: the committer did not do it
-        return found
-
-    monkeypatch.setattr(log.reader, "read", read_then_commit)
-    async with tailing(api) as tail:
-        assert (await tail.read(2))[1].values == [1]
-
-
 async def test_no_reader_of_lines_sees_more_lines_than_there_are(api: Api) -> None:
     """Python's and other lenient readers end a line at what JSON leaves as it is in a text."""
     text = "a\u2028b\u2029c\u0085d\x1ce\x0bf"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +30,6 @@ from app.errors import RecordTooLarge, ServiceError
 from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
 from app.http.problems import problem_answer
 from app.http.request_checks import trace_of
-from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
@@ -41,7 +40,7 @@ from app.operations.read.fetch import (
     start_offset,
     with_end,
 )
-from app.operations.read.wait import ClientGone, DisconnectWatcher
+from app.operations.read.wait import long_poll
 from app.operations.request_content import negotiate
 from app.security.scopes import Action
 from app.store.port import Partition
@@ -162,38 +161,35 @@ class Fetch:
 
     async def wait(self) -> None:
         """Wait until there is enough, the time is over, or the service stops."""
-        service, exchange = self._service, self._exchange
-        wait_ms = min(self._wanted.max_wait_ms, service.settings.max_wait_ms)
-        if wait_ms == 0 or self._is_enough():
-            return
-        identities = [
+        wait_ms = min(self._wanted.max_wait_ms, self._service.settings.max_wait_ms)
+        if wait_ms and not self.is_answered():
+            await long_poll(self._exchange, self, wait_ms)
+
+    @property
+    def logs(self) -> Sequence[Hashable]:
+        """The logs whose commits can extend the result."""
+        return [
             part.partition.identity
             for part in self.parts
             if part.may_grow and part.partition is not None
         ]
-        with (
-            DisconnectWatcher(exchange.receive) as departure,
-            service.tail.watch(identities, departure) as watch,
-            service.security.lasting.during(exchange.caller, watch.wake),
-        ):
-            watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
-            while not self._is_enough() and service.admission.phase is Phase.READY:
-                if watch.is_late:
-                    break
-                growing = [part for part in self._drawn if part.may_grow]
-                # Nothing will wake this reader if a topic was deleted before `watch` began.
-                if not all(self._is_there(part) for part in growing):
-                    break
-                exchange.ticket.park()
-                if not any(part.has_moved for part in growing):
-                    await watch.wait()
-                exchange.ticket.resume()
-                if departure.is_gone:
-                    raise ClientGone
-                exchange.caller.ensure_held(service.clock)
-                await self._look(growing)
 
-    def _is_enough(self) -> bool:
+    def may_wait(self) -> bool:
+        """Whether every partition that can grow is still there."""
+        return all(self._is_there(part) for part in self._growing())
+
+    def has_moved(self) -> bool:
+        """Whether a partition can be read on."""
+        return any(part.has_moved for part in self._growing())
+
+    async def look(self) -> None:
+        """Read the partitions that have moved."""
+        await self._look(self._growing())
+
+    def _growing(self) -> Sequence[Part]:
+        return [part for part in self._drawn if part.may_grow]
+
+    def is_answered(self) -> bool:
         """Whether to answer: enough bytes, an error, a full budget, or nothing can be added."""
         if self._size_bytes >= min(self._wanted.min_bytes, self._max_bytes):
             return True

@@ -5,7 +5,6 @@ A reader at the end waits for the commit that moves it, then looks again; nothin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -35,7 +34,6 @@ from app.http.answers import (
     Answer,
     Headers,
 )
-from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
@@ -48,7 +46,7 @@ from app.operations.read.fetch import (
     with_end,
 )
 from app.operations.read.read_result import Found
-from app.operations.read.wait import ClientGone, DisconnectWatcher
+from app.operations.read.wait import long_poll
 from app.operations.request_content import codings_of
 from app.store.port import Partition
 from engine.errors import WouldBlock
@@ -271,34 +269,40 @@ async def fetch_or_wait(
 
 
 async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall) -> Found:
-    service, ticket = exchange.service, exchange.ticket
-    wait_ms = min(call.max_wait_ms, service.settings.max_wait_ms)
+    wait_ms = min(call.max_wait_ms, exchange.service.settings.max_wait_ms)
     start = await start_offset(exchange, partition, call)
-    found = await find(exchange, partition, call, start)
-    if wait_ms == 0 or is_enough(call, found.fetched):
-        return found
-    with (
-        DisconnectWatcher(exchange.receive) as departure,
-        service.tail.watch((partition.identity,), departure) as watch,
-        service.security.lasting.during(exchange.caller, watch.wake),
-    ):
-        watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
-        while not is_enough(call, found.fetched) and service.admission.phase is Phase.READY:
-            if watch.is_late:
-                break
-            ensure_current(service, partition)
-            ticket.settle_answer(0)
-            ticket.park()
-            # The log may have moved since the read, on another thread: check before waiting.
-            if not moved_since(partition, call, found.fetched):
-                await watch.wait()
-            ticket.resume()
-            if departure.is_gone:
-                raise ClientGone
-            exchange.caller.ensure_held(service.clock)
-            ensure_current(service, partition)
-            found = await find(exchange, partition, call, found.start)
-        return found
+    poll = _Poll(exchange, partition, call, await find(exchange, partition, call, start))
+    if wait_ms and not poll.is_answered():
+        await long_poll(exchange, poll, wait_ms)
+    return poll.found
+
+
+class _Poll:
+    """A read of one partition that waits for enough."""
+
+    def __init__(
+        self, exchange: Exchange, partition: Partition, call: ReadCall, found: Found
+    ) -> None:
+        self._exchange = exchange
+        self._partition = partition
+        self._call = call
+        self.found = found
+        self.logs = (partition.identity,)
+
+    def is_answered(self) -> bool:
+        return is_enough(self._call, self.found.fetched)
+
+    def may_wait(self) -> bool:
+        ensure_current(self._exchange.service, self._partition)
+        self._exchange.ticket.settle_answer(0)
+        return True
+
+    def has_moved(self) -> bool:
+        return moved_since(self._partition, self._call, self.found.fetched)
+
+    async def look(self) -> None:
+        ensure_current(self._exchange.service, self._partition)
+        self.found = await find(self._exchange, self._partition, self._call, self.found.start)
 
 
 def is_enough(call: ReadCall, fetched: Fetched) -> bool:

@@ -1,13 +1,21 @@
-"""Readers at the end of a log: woken when its readable end moves, or their client disconnects."""
+"""Readers at the end of a log: woken when its readable end moves, or their client disconnects.
+
+They look, then ask whether the log has moved since, and only then wait: a commit between look and
+wait wakes nobody.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from app.http.answers import Receive
+from app.limits.admission import Phase
+
+if TYPE_CHECKING:  # it needs what is here
+    from app.operations.exchange import Exchange
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -197,6 +205,51 @@ class Tail:
         sleepers.pop(sleeper, None)
         if not sleepers:
             self._sleepers.pop(log, None)
+
+
+class Question(Protocol):
+    """What a long poll waits for."""
+
+    @property
+    def logs(self) -> Sequence[Hashable]:
+        """The logs whose moves may answer it."""
+
+    def is_answered(self) -> bool: ...
+
+    def may_wait(self) -> bool:
+        """Whether a move can answer it; False answers as it is. Raises if a log is gone."""
+
+    def has_moved(self) -> bool:
+        """Whether a log has moved since the last look, perhaps on another thread."""
+
+    async def look(self) -> None:
+        """Read again."""
+
+
+async def long_poll(exchange: Exchange, question: Question, wait_ms: int) -> None:
+    """Look again when a log moves, until there is enough, the time is over or the service stops.
+
+    Raises ClientGone, and once the credentials do not hold any more.
+    """
+    service, ticket = exchange.service, exchange.ticket
+    with (
+        DisconnectWatcher(exchange.receive) as departure,
+        service.tail.watch(question.logs, departure) as watch,
+        service.security.lasting.during(exchange.caller, watch.wake),
+    ):
+        watch.wake_by(asyncio.get_running_loop().time() + wait_ms / 1000)
+        while not (question.is_answered() or watch.is_late):
+            # Nothing will wake this reader if a topic was deleted before `watch` began.
+            if service.admission.phase is not Phase.READY or not question.may_wait():
+                break
+            ticket.park()
+            if not question.has_moved():
+                await watch.wait()
+            ticket.resume()
+            if departure.is_gone:
+                raise ClientGone
+            exchange.caller.ensure_held(service.clock)
+            await question.look()
 
 
 class Shared(Generic[K, V]):
