@@ -22,6 +22,7 @@ from app.security.scopes import is_scope
 from engine.checkpoint.json_file import read_json, write_json
 from engine.checkpoint.lines import corrupt
 from engine.errors import DirectoryLocked, InvalidRequestValue
+from engine.fs.atomic import ensure_directory
 from engine.fs.names import API_KEYS_FILE, API_KEYS_LOCK
 from engine.fs.port import FileSystem
 
@@ -79,9 +80,7 @@ def changing_keys(fs: FileSystem, directory: Path) -> Iterator[dict[str, ApiKey]
     A running service is not affected: it only reads. DirectoryLocked if another process is changing
     the keys.
     """
-    if not fs.exists(directory):
-        fs.make_directory(directory, parents=True)
-        fs.sync_directory(directory.parent)
+    ensure_directory(fs, directory)
     try:
         lock = fs.lock(directory / API_KEYS_LOCK)
     except BlockingIOError as error:

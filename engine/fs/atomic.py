@@ -1,4 +1,4 @@
-"""Replaces a whole file atomically and durably."""
+"""Changes that are durable as a whole: a file that is replaced, a directory with its parents."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def replace_atomically(fs: FileSystem, target: Path, content: bytes) -> None:
             file.sync()
         fs.rename(staging, target)  # after the sync, or a power cut could leave an empty file
         directory.sync_all()  # until this returns, a power cut may undo the rename
+
+
+def ensure_directory(fs: FileSystem, path: Path) -> None:
+    """Create a directory and the parents that it lacks; a power cut removes none of them."""
+    missing = [one for one in (path, *path.parents) if not fs.exists(one)]
+    if missing:
+        fs.make_directory(path, parents=True)
+        for one in missing:
+            fs.sync_directory(one.parent)

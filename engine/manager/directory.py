@@ -24,6 +24,7 @@ from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
 from engine.config import LogConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory, Overloaded, StorageError
 from engine.fs import names
+from engine.fs.atomic import ensure_directory
 from engine.fs.lock import DirectoryLock
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
 from engine.fs.places import ensure_files
@@ -96,9 +97,7 @@ class DataDirectory:
         Raises DirectoryLocked if another process owns it, StorageOffline if the disk fails.
         """
         with self.health.writing:
-            if not self._fs.exists(self.path):
-                self._fs.make_directory(self.path, parents=True)
-                self._fs.sync_directory(self.path.parent)
+            ensure_directory(self._fs, self.path)
             ensure_files(self._fs, self.path, (*_FILES, *_STAGING_FILES))
             self._lock = DirectoryLock(self._fs, self.path)
             self.health.watch(self._lock)

@@ -402,10 +402,9 @@ class ProducerStates:
                 self._room.take(len(new))
 
     def _adopt(self, entries: Sequence[ProducerEntry]) -> None:
-        """Use the entries of a snapshot; their open transactions only have an offset."""
+        """Use a snapshot, for there are no entries; open transactions only have an offset."""
         by_age = sorted(entries, key=lambda entry: entry.last_timestamp)
         self._note_ids([entry.producer_id for entry in entries])
-        self._entries.clear()
         self._entries.publish({entry.producer_id: entry for entry in by_age})
         for entry in self._entries.values():
             if entry.transaction_first_offset is not None:

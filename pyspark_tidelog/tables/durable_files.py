@@ -34,6 +34,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def ensure_folder(folder: Path) -> None:
+    """Create a folder and the parents that it lacks; a power cut removes none of them."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
 def sync_tree(folder: Path) -> None:
     """Sync everything below a folder, then the folder itself.
 

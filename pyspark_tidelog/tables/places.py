@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pyspark_tidelog.errors import JobError
-from pyspark_tidelog.tables.durable_files import locked, replace_text
+from pyspark_tidelog.tables.durable_files import ensure_folder, locked, replace_text
 from pyspark_tidelog.tables.holders import HOLDER_NAME, Claim, Held, Holder
 from pyspark_tidelog.tables.leases import leased
 from pyspark_tidelog.tables.storage import Storage
@@ -49,7 +49,7 @@ class FolderPlace:
     def claim(self) -> Iterator[Claim]:
         lock = self.folder / LOCK_NAME
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            ensure_folder(self.folder)
             lock.open("ab").close()
         except OSError as error:
             raise JobError(f"{self.folder} cannot be written: {error.strerror}") from error

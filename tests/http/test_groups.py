@@ -29,7 +29,8 @@ CURSOR = "/v1/groups/lake/offsets/events/0"
 @pytest.fixture
 async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     """A service whose offsets topic has few partitions, and ten records."""
-    async with running(tmp_path, offsets_topic_partitions=3) as api:
+    # Nothing is committed in time that is not asked for.
+    async with running(tmp_path, offsets_topic_partitions=3, commit_interval_ms=600_000) as api:
         await api.create(partitions=2)
         await api.append(*range(10))
         yield api

@@ -281,6 +281,15 @@ async def test_records_that_are_not_acceptable_are_named(api: Api) -> None:
     assert "records[0].value" in plain.json()["message"]
 
 
+@pytest.mark.parametrize("name", ["if-match", "expected-offset", "producer-id"])
+async def test_a_condition_that_would_not_be_checked_is_refused(api: Api, name: str) -> None:
+    """The records may go to several partitions; nothing is written."""
+    answer = await produce(api, {"value": 1}, headers={**AS_JSON, name: "0"})
+    assert answer.status_code == 400
+    assert name in answer.text
+    assert await stored(api) == []
+
+
 async def test_a_record_of_a_partition_names_no_other(api: Api) -> None:
     """The path decides; a partition in the record as well is refused, as Strimzi does."""
     answer = await produce(api, {"value": 1, "partition": 0}, url=LOG)

@@ -24,7 +24,10 @@ TOPIC = "/v1/topics/events"
 @pytest.fixture
 async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     """A service with a topic `events` of three partitions."""
-    async with running(tmp_path, max_fetch_partitions=PARTITIONS + 1) as api:
+    # Nothing but a commit or a change wakes a tail.
+    async with running(
+        tmp_path, max_fetch_partitions=PARTITIONS + 1, tail_heartbeat_ms=600_000
+    ) as api:
         await api.create(partitions=PARTITIONS, retention_ms="-1")
         yield api
 

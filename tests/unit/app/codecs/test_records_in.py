@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codecs import records_in
+from app.codecs.json_parts import PIECE_BYTES
 from app.codecs.records_in import read_records
 from app.errors import MAX_ERRORS_LISTED, ExpiredTimestamp, MalformedRequest
 from app.http.answers import Body
@@ -366,3 +367,11 @@ def test_headers_take_no_more_than_twenty_times_their_bytes(
         tracemalloc.stop()
     assert sum(len(record[3]) for record in made) == headers * len(records)
     assert peak_bytes < 20 * len(body)
+
+
+def test_what_is_wrong_around_the_records_of_a_large_body_is_named() -> None:
+    """Also if a record is wrong, too: its sender reads the interface first."""
+    record = b'{"value":"%b","x":1}' % (b"v" * 1_000)
+    body = b'{"records":[%b],"other":1}' % b",".join([record] * (2 * PIECE_BYTES // 1_000))
+    with pytest.raises(InvalidRecord, match="the body is JSON, but not a body of an append"):
+        read(body, is_ndjson=False)

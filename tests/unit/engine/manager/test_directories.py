@@ -30,6 +30,7 @@ from engine.types import TopicPartition
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.inodes import UNLIMITED
 from tests.support.kafka import kafka
+from tests.support.logs import fill
 
 A, B, C = Path("/a"), Path("/b"), Path("/c")
 OTHER = TopicPartition("events", 1)
@@ -105,6 +106,18 @@ def test_new_logs_go_where_the_fewest_are() -> None:
 
 
 @kafka("LogManagerTest.testCheckpointForOnlyAffectedLogs")
+def test_a_directory_whose_parents_are_made_too_survives_a_power_cut() -> None:
+    """Each name on the way is synced, not only the last one."""
+    world, path = World(), A / "far" / "below"
+    manager = opened(world, path)
+    manager.create_topic("events", 1, {})
+    log = manager.log(EVENTS)
+    fill(log, batches=3)
+    log.durability.commit()
+    world.restart(power_cut=True)
+    assert_serves(opened(world, path).log(EVENTS))
+
+
 def test_each_directory_has_its_own_checkpoints_and_marker() -> None:
     """A line is in the directory of its log, and nowhere else."""
     world, manager = spread()

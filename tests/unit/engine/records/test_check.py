@@ -179,6 +179,8 @@ def test_a_header_that_contradicts_itself_is_refused(count: int, delta: int) -> 
     struct.pack_into(">i", batch, LAST_OFFSET_DELTA_POSITION, delta)
     struct.pack_into(">i", batch, RECORDS_COUNT_POSITION, count)
     assert refused(InvalidRecord, lambda: check(batch)) == []
+    with pytest.raises(InvalidRecord, match=rf"{count} records for {delta + 1} offsets$"):
+        check(batch)
 
 
 @kafka("LogValidatorTest.testValidationOfBatchesWithNonSequentialInnerOffsets")

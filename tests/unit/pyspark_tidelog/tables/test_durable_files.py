@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_tidelog.tables.durable_files import replace_text, sync_tree
+from pyspark_tidelog.tables.durable_files import ensure_folder, replace_text, sync_tree
 from tests.support.disk_calls import disk_calls
 
 
@@ -22,3 +22,13 @@ def test_every_file_and_folder_of_a_tree_is_synced_the_names_last(tmp_path: Path
     with disk_calls() as calls:
         sync_tree(tmp_path)
     assert calls.below(tmp_path) == ["sync inner/file of 3 bytes", "sync inner", "sync ."]
+
+
+def test_every_name_on_the_way_to_a_new_folder_is_synced(tmp_path: Path) -> None:
+    """Otherwise a power cut takes a table whose files are on disk. An old folder costs nothing."""
+    with disk_calls() as calls:
+        ensure_folder(tmp_path / "lake" / "events")
+    assert calls.below(tmp_path) == ["sync lake", "sync ."]
+    with disk_calls() as calls:
+        ensure_folder(tmp_path / "lake" / "events")
+    assert calls.below(tmp_path) == []

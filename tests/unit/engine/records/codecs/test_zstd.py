@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import CorruptBatch
-from engine.records.codecs.zstd import zstd
+from engine.records.codecs.zstd import bound, zstd
 from engine.records.compression import compress, decompress
 from engine.records.header import Codec
 
@@ -79,3 +79,10 @@ def test_zstd_takes_kafkas_levels(level: int) -> None:
     """Negative levels are fast ones; all of them read back."""
     written = compress(Codec.ZSTD, TEXT, level)
     assert decompress(Codec.ZSTD, written, LIMIT) == TEXT
+
+
+def test_the_declared_sizes_of_all_frames_are_added_up_to_the_limit() -> None:
+    """A limit of memory needs the sum, and not more of it than decides."""
+    frame = compress(Codec.ZSTD, bytes(100))
+    assert bound(frame * 3, 1_000) == 300
+    assert bound(frame * 3, 200) == 200
