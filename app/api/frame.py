@@ -71,8 +71,7 @@ class Frame:
                 if not send_now(data):
                     return False
                 sent_bytes += len(data)
-                if (caller := scope.get(CALLER_KEY)) is not None:
-                    caller.sent(len(data), status)
+                scope[CALLER_KEY].sent(len(data), status)
                 return True
 
             scope["extensions"] = {**extensions, SEND_NOW: framed_now}

@@ -38,7 +38,9 @@ class RefusedExchange(NamedTuple):
     head: Mapping[bytes, bytes]
     caller: Principal | None
     """None without valid credentials."""
-    ticket: None = None
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Lane:
@@ -214,8 +216,7 @@ class HotRequest(ABC):
     def _close(self, status: int, sent_bytes: int) -> None:
         """Release the request's resources, and count it."""
         self.response_complete = True
-        if self._exchange.ticket is not None:
-            self._exchange.ticket.close()
+        self._exchange.close()
         seconds = perf_counter() - self._started
         self._lane.service.journal.answered(
             self._operation, status, seconds, sent_bytes=sent_bytes, scope=self._scope

@@ -94,6 +94,15 @@ def code_of(body: bytes) -> object:
     return told.get("code", told.get("error_code"))
 
 
+async def test_a_refusal_belongs_to_the_clients_trace(tmp_path: Path) -> None:
+    """Also where nothing but the host was looked at."""
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with open_service(tmp_path) as service:
+        wrong = {"host": "elsewhere.example", "traceparent": trace}
+        reply = await Listener(service).connect().ask(request("GET", "/v1/topics", headers=wrong))
+        assert (reply.status, dict(reply.headers)[b"traceparent"]) == (421, trace.encode())
+
+
 async def test_no_page_of_another_site_changes_anything(tmp_path: Path) -> None:
     """On every lane, with a head that is remembered but for the page's headers: 403 (Z9)."""
     async with connected(tmp_path) as (service, connection):

@@ -11,6 +11,7 @@ import pytest
 
 from app.operations.service import Service
 from tests.support.service import Api
+from tests.support.wire import Listener, request
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.anyio
 INGEST = "/v1/topics/events/ingest"
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
+TEXT = {"content-type": "text/plain"}
 
 
 async def stored(api: Api, topic: str = "events") -> list[tuple[Any, str, list[Any]]]:
@@ -358,3 +360,20 @@ async def test_what_a_sender_says_twice_of_ours_is_refused(api: Api) -> None:
     answer = await api.client.get("/v1/topics/events?user_id=ada")
     assert answer.status_code == 400
     assert "user_id" in answer.json()["detail"]
+
+
+async def test_bodies_of_several_batches_do_not_share_one(api: Api) -> None:
+    """Two come in one turn of the loop: each has its receipt, and batches that fit the topic."""
+    config = {"config": {"max.message.bytes": "4000"}}
+    assert (await api.client.patch("/v1/topics/events", json=config)).status_code == 200
+    await api.append(0)  # opens the files: otherwise a worker takes what comes first
+    body = b"\n".join([b"%050d" % number for number in range(100)])
+    listener = Listener(api.service)
+    both = [listener.connect() for _ in range(2)]
+    for connection in both:
+        connection.send(request("POST", f"{INGEST}?split=lines", body, TEXT))
+    replies = [await connection.answer() for connection in both]
+    assert [reply.status for reply in replies] == [200, 200], [reply.body for reply in replies]
+    receipts = [json.loads(reply.body) for reply in replies]
+    assert [(one["offset"], one["count"]) for one in receipts] == [(1, 100), (101, 100)]
+    assert [value for _, value, _ in await stored(api)][1:] == body.decode().split("\n") * 2

@@ -18,7 +18,14 @@ from app.codecs.calls import AppendCall, IngestCall, ensure_unconditional
 from app.codecs.receipts import to_json
 from app.errors import AppendBrokeOff, CommitTimedOut
 from app.http.answers import Answer, Body, json_answer
-from app.operations.append.append import APPEND_ERRORS, AppendOptions, Receipt, RecordsAppend, build
+from app.operations.append.append import (
+    APPEND_ERRORS,
+    AppendOptions,
+    Receipt,
+    RecordsAppend,
+    Way,
+    build,
+)
 from app.operations.append.append_partition import answer_of, complete, run_append
 from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of
 from app.operations.deliveries.idempotency_key import (
@@ -319,12 +326,13 @@ class IngestAppend(RecordsAppend):
             self.claim.mark(records)
         self.records = records
 
-    def can_coalesce(self, body: Body) -> bool:
-        """Whether it is certain to be one batch."""
-        if self.plan.is_whole:
-            return True
-        most_records = len(body)
-        return most_records * self.plan.record_bytes <= self.partition.config.max_message_bytes
+    def way_of(self, body: Body) -> Way:
+        way = super().way_of(body)
+        # A record has at least a byte of the body: are they certain to be one batch?
+        most_bytes = len(body) * self.plan.record_bytes
+        if self.plan.is_whole or most_bytes <= self.partition.config.max_message_bytes:
+            return way
+        return Way.ALONE if way is Way.SHARED else way
 
     def batch(self, others: Sequence[Self] = ()) -> bytearray:
         if others or len(self.records) == 1:

@@ -1,10 +1,14 @@
 """Pools in shares: what one holder gets, and what it leaves for the next."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.limits.admission import Admission, Phase
 from app.limits.shares import Pool, network_of
+from app.settings import Settings
 from engine.errors import Overloaded
 
 LIMIT = 1_000
@@ -78,3 +82,14 @@ def test_what_is_held_is_the_sum_of_what_holders_have(
 def test_an_address_stands_for_one_host(host: str, network: str) -> None:
     """A host with all addresses of an IPv6 network has one share, not 2^64."""
     assert network_of(host) == network
+
+
+def test_a_request_that_ends_while_it_waits_holds_nothing(tmp_path: Path) -> None:
+    """A stop cancels waiting readers."""
+    admission = Admission(Settings(data_directory=tmp_path))
+    admission.phase = Phase.READY
+    ticket = admission.admit("somebody")
+    ticket.park()
+    assert (admission.waiting_readers, admission.requests) == (1, 0)
+    ticket.close()
+    assert (admission.waiting_readers, admission.requests) == (0, 0)

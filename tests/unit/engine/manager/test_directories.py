@@ -105,7 +105,6 @@ def test_new_logs_go_where_the_fewest_are() -> None:
     assert sorted(Counter(lying_in(manager).values()).values()) == [3, 3, 3]
 
 
-@kafka("LogManagerTest.testCheckpointForOnlyAffectedLogs")
 def test_a_directory_whose_parents_are_made_too_survives_a_power_cut() -> None:
     """Each name on the way is synced, not only the last one."""
     world, path = World(), A / "far" / "below"
@@ -118,6 +117,7 @@ def test_a_directory_whose_parents_are_made_too_survives_a_power_cut() -> None:
     assert_serves(opened(world, path).log(EVENTS))
 
 
+@kafka("LogManagerTest.testCheckpointForOnlyAffectedLogs")
 def test_each_directory_has_its_own_checkpoints_and_marker() -> None:
     """A line is in the directory of its log, and nowhere else."""
     world, manager = spread()
