@@ -59,10 +59,10 @@ async def calls_for(connection: Connection, pieces: list[bytes]) -> int:
 ONE = b'{"records":[{"key":"k","value":{"a":1}}]}'
 
 HOT = {
-    "a record": ([request("POST", f"{RECORDS}?acks=1", ONE)], 190),
-    "offsets": ([request("GET", OFFSETS)], 85),
-    "a raw read": ([request("GET", f"{BATCHES}?offset=0&max_bytes=1000")], 180),
-    "a read": ([request("GET", f"{RECORDS}?offset=0&max_bytes=1000")], 235),
+    "a record": ([request("POST", f"{RECORDS}?acks=1", ONE)], 105),
+    "offsets": ([request("GET", OFFSETS)], 72),
+    "a raw read": ([request("GET", f"{BATCHES}?offset=0&max_bytes=1000")], 160),
+    "a read": ([request("GET", f"{RECORDS}?offset=0&max_bytes=1000")], 196),
 }
 
 
@@ -111,5 +111,5 @@ async def test_a_small_append_passes_few_files_and_functions() -> None:
                 connection.send(request("POST", RECORDS, ONE))
                 assert (await connection.answer()).status == 201
             called = calls.called.copy()
-    assert len({code.co_filename for code in called}) <= 46
-    assert len(called) <= 166
+    assert len({code.co_filename for code in called}) <= 35
+    assert len(called) <= 118

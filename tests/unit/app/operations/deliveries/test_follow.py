@@ -118,7 +118,6 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
 ) -> None:
     """Its leader is gone for a while."""
     hurry(monkeypatch)
-    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(follow, "RETRY_SECONDS", 0.001)
     async with (
         fake_kafka() as fake,
