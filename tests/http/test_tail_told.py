@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from app.operations.service import Service
+from app.telemetry.request_log import log_access
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin
@@ -88,6 +89,21 @@ async def test_tails_are_told_in_the_turn_of_the_commit(service: Service) -> Non
     commit(service, b'"three"')
     assert all(values_of(tail) == ["one", "two", "three"] for tail in tails)
     assert service.tail.waiting == len(tails)
+
+
+async def test_what_is_told_in_a_commit_counts_as_sent(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the access line, as what the task sends."""
+    caplog.set_level("INFO", logger="tidelog.access")
+    service.journal.observe(log_access)
+    (tail,) = await tails_of(service)
+    commit(service, b'"%b"' % (b"x" * 1_000))
+    tail.hang_up()
+    await until(lambda: "tail" in caplog.text)
+    (line,) = (one for one in caplog.records if "/tail" in one.getMessage())
+    sent_bytes = len(tail.written.partition(b"\r\n\r\n")[2])
+    assert 1_000 < sent_bytes - 64 < vars(line)["sent_bytes"] <= sent_bytes
 
 
 async def test_a_client_that_is_behind_is_told_when_it_has_room(service: Service) -> None:
