@@ -80,9 +80,6 @@ class Settings(KafkaSettings):
     max_wait_ms: Positive = 60_000
     """Longest long poll; a longer wait is reduced to this."""
 
-    max_page_size: Positive = 1_000
-    """Topics on one page."""
-
     max_metric_partitions: Positive = 1_000
     """Partitions with their own series at /metrics; others are in the sums of their topics."""
 
@@ -208,9 +205,6 @@ class Settings(KafkaSettings):
     download_chunk_bytes: Positive = MIB
     """A download reads and holds this much of a file at a time, or one batch if that is larger."""
 
-    default_split_bytes: Positive = 64 * MIB
-    """Default `target_bytes` of a plan."""
-
     max_splits: Positive = 10_000
     """Splits of one plan: each costs an index look-up and some hundred bytes."""
 
@@ -222,9 +216,6 @@ class Settings(KafkaSettings):
 
     read_threads: Positive = 4
     """Threads for reads that miss the page cache, and for large JSON answers."""
-
-    admin_threads: Positive = 2
-    """Threads for administrative work: creating, deleting, flushing, listing."""
 
     max_compactions: Positive = 16
     """Requested compactions, running and waiting; beyond it 503."""
@@ -339,15 +330,9 @@ class Settings(KafkaSettings):
     jwks_refresh_interval_ms: Positive = 300_000
     """Interval at which the issuer's keys are fetched."""
 
-    jwks_retry_interval_ms: Positive = 10_000
-    """Shortest time between fetches after a failed one, or for tokens with unknown keys."""
-
     jwks_stale_timeout_ms: Positive = 3_600_000
     """The issuer's keys are valid for this long after the last successful fetch; then every token
     is refused (503). Otherwise a withdrawn key would be valid for ever."""
-
-    jwks_fetch_limit_ms: Positive = 5_000
-    """Timeout of a fetch of the issuer's keys."""
 
     tls_cert: Path | None = None
     """Certificate and its chain, PEM; with it the service speaks only https."""

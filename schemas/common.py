@@ -170,6 +170,6 @@ class PageParameters(Parameters):
     """Which page of a list in the order of names."""
 
     page_size: PageSize = 100
-    """Entries per page. Default 100; more than `max_page_size` are never returned."""
+    """Entries per page. Default 100; more than 1,000 are never returned."""
     page_token: Annotated[str, Field(max_length=1000)] | None = None
     """`next_page_token` of the previous page. Default: none, the first page."""

@@ -49,7 +49,7 @@ class ProducerParameters(Parameters):
     """Which page of producers."""
 
     page_size: PageSize = 100
-    """Entries per page. Default 100; more than `max_page_size` are never returned."""
+    """Entries per page. Default 100; more than 1,000 are never returned."""
     page_token: Annotated[str, Field(pattern=r"^[0-9]{1,19}$")] | None = None
     """`next_page_token` of the previous page. Default: none, the first page."""
 

@@ -42,8 +42,8 @@ class SplitRequest(Model):
     isolation: Isolation = "read_uncommitted"
     """Isolation of the readers that the plan is for. Default `read_uncommitted`."""
     target_bytes: Positive | None = None
-    """Upper bound for stored bytes of a split. Default: 64 MiB (the setting
-    `default_split_bytes`), or none if `min_splits` is given."""
+    """Upper bound for stored bytes of a split. Default: 64 MiB, or none if `min_splits`
+    is given."""
     min_splits: Positive | None = None
     """Lower bound for the number of splits, as far as there are batches for them. Default: none."""
     max_splits: Positive | None = None

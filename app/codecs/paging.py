@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Final
 
 from app.errors import MalformedRequest
+
+MAX_PAGE_ENTRIES: Final = 1_000
+"""Entries of one page of a list, whatever is asked for."""
 
 
 def encode_token(name: str) -> str:

@@ -7,13 +7,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from app.settings import Settings
 from engine.errors import Overloaded
 
 T = TypeVar("T")
 
+
+ADMIN_THREADS: Final = 2
+"""Threads for administrative work: creating, deleting, flushing, listing."""
 
 _Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
@@ -79,7 +82,7 @@ class Workers:
     def __init__(self, settings: Settings) -> None:
         self._writers = FairThreads(settings.write_threads, "tidelog-write")
         self._readers = FairThreads(settings.read_threads, "tidelog-read")
-        self._admins = ThreadPoolExecutor(settings.admin_threads, "tidelog-admin")
+        self._admins = ThreadPoolExecutor(ADMIN_THREADS, "tidelog-admin")
         self._compactor = ThreadPoolExecutor(1, "tidelog-compact")
         self._max_compactions = settings.max_compactions
         self._compactions = 0

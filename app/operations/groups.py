@@ -8,7 +8,7 @@ from typing import Final
 
 from app.codecs.calls import PARTITION
 from app.codecs.conditions import CONDITIONS, ensure_conditions, is_known
-from app.codecs.paging import decode_token, encode_token, malformed_token
+from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token, malformed_token
 from app.codecs.receipts import shown_marks, to_json
 from app.errors import GroupNotFound, NotSupportedByBackend
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
@@ -76,7 +76,7 @@ async def delete_group_offset(exchange: Exchange, key: CursorKey) -> Answer:
 async def list_groups(exchange: Exchange, *, page_size: int, page_token: str | None) -> Answer:
     """Return one page of the groups with an offset that the caller may read, by name."""
     after = "" if page_token is None else decode_token(page_token)
-    size = min(page_size, exchange.service.settings.max_page_size)
+    size = min(page_size, MAX_PAGE_ENTRIES)
     page = await exchange.service.groups.names(
         after, at_most=size + 1, wanted=partial(_may_read, exchange)
     )
@@ -88,11 +88,10 @@ async def list_group_offsets(
     exchange: Exchange, group: str, *, page_size: int, page_token: str | None
 ) -> Answer:
     """Return one page of a group's offsets that the caller may read, by topic and partition."""
-    service = exchange.service
     after = None if page_token is None else _key_of(group, decode_token(page_token))
     readable = await readable_cursors(exchange, group)
     cursors = [one for one in readable if after is None or one[0] > after]
-    page = cursors[: min(page_size, service.settings.max_page_size)]
+    page = cursors[: min(page_size, MAX_PAGE_ENTRIES)]
     token = None
     if len(cursors) > len(page):
         last = page[-1][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.codecs.paging import MAX_PAGE_ENTRIES
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
 from app.operations.service import Service
@@ -31,14 +32,12 @@ async def allocate_producer(service: Service) -> Answer:
     )
 
 
-async def list_producers(
-    service: Service, partition: Partition, *, page_size: int, page_token: str | None
-) -> Answer:
+async def list_producers(partition: Partition, *, page_size: int, page_token: str | None) -> Answer:
     """Return one page of the producers that have not expired, by id."""
     after = -1 if page_token is None else int(page_token)
     producers = await partition.producers()
     rest = [entry for entry in producers if entry.producer_id > after]
-    page = rest[: min(page_size, service.settings.max_page_size)]
+    page = rest[: min(page_size, MAX_PAGE_ENTRIES)]
     await partition.refresh()
     body = {
         "topic": partition.topic,

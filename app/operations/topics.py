@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.codecs.conditions import ensure_conditions, is_known
-from app.codecs.paging import decode_token, encode_token
+from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token
 from app.codecs.receipts import log_answer, shown_marks, to_json
 from app.errors import CommitTimedOut
 from app.http.answers import NO_STORE, Answer, json_answer
@@ -102,7 +102,7 @@ async def list_topics(
         and not topic.is_internal
         and caller.may_see(name)
     )
-    page = names[: min(page_size, service.settings.max_page_size)]
+    page = names[: min(page_size, MAX_PAGE_ENTRIES)]
     topics = service.topics.all()
     offline: defaultdict[str, list[int]] = defaultdict(list)
     for name, number in service.topics.offline():

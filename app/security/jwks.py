@@ -29,6 +29,12 @@ from engine.fs.port import FileSystem
 
 _LOG = logging.getLogger(__name__)
 
+RETRY_MS: Final = 10_000
+"""Shortest time between fetches after a failed one, or for tokens with unknown keys."""
+
+FETCH_LIMIT_MS: Final = 5_000
+"""How long a fetch of the issuer's keys may take."""
+
 MAX_BYTES: Final = 1024 * 1024
 """A larger key set is refused."""
 
@@ -104,7 +110,7 @@ class IssuerKeys:
             settings = self._settings
             pause_ms = settings.jwks_refresh_interval_ms
             if not self._is_current:
-                pause_ms = min(pause_ms, settings.jwks_retry_interval_ms)
+                pause_ms = min(pause_ms, RETRY_MS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._wanted.wait()
@@ -113,7 +119,7 @@ class IssuerKeys:
         if self._fetched_ms is None:
             return True
         passed_ms = self._clock.monotonic_ms() - self._fetched_ms
-        return passed_ms >= self._settings.jwks_retry_interval_ms
+        return passed_ms >= RETRY_MS
 
     def _prepare(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the one key for this id and algorithm; a token without an id needs no choice."""
@@ -138,9 +144,7 @@ def source_of(settings: Settings, fs: FileSystem) -> Source:
         raise InvalidConfig("jwks must not have credentials in the address, because it is logged")
     is_local = _is_local(address.hostname)
     if address.scheme == "https" or (address.scheme == "http" and is_local):
-        fetch = partial(
-            _fetched, settings.jwks, settings.jwks_fetch_limit_ms, uses_proxies=not is_local
-        )
+        fetch = partial(_fetched, settings.jwks, FETCH_LIMIT_MS, uses_proxies=not is_local)
         return lambda: asyncio.to_thread(fetch)
     if address.scheme:
         raise InvalidConfig(f"jwks is neither a file nor an https address: {settings.jwks}")

@@ -79,7 +79,7 @@ async def test_compactions_keep_no_operator_waiting(tmp_path: Path) -> None:
 
     Beyond `max_compactions` it is 503 (E6).
     """
-    async with running(tmp_path, max_compactions=2, admin_threads=1) as api:
+    async with running(tmp_path, max_compactions=2) as api:
         await api.create(cleanup_policy="compact")
         done = threading.Event()
         long_ones = [asyncio.ensure_future(api.service.workers.compact(done.wait)) for _ in "ab"]

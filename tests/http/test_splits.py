@@ -19,9 +19,10 @@ LOG = "/v1/topics/events/partitions/0"
 
 
 @pytest.fixture
-async def topic(tmp_path: Path, anyio_backend: str) -> Any:
+async def topic(tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Partition 0 has much, 1 little, 2 nothing; batches of ten records."""
-    async with running(tmp_path, default_split_bytes=5000, max_splits=50) as api:
+    monkeypatch.setattr("app.operations.read.splits.DEFAULT_SPLIT_BYTES", 5000)
+    async with running(tmp_path, max_splits=50) as api:
         await api.create("events", 3, **OF_ANY_YEAR)
         for partition, batches in ((0, 30), (1, 3)):
             for number in range(batches):

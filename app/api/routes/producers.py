@@ -53,13 +53,11 @@ async def allocate_producer(exchange: ExchangeDep) -> AnswerResponse:
     responses={**answers(200, ProducerList, "One page of producers"), **problems(404)},
 )
 async def list_producers(
-    exchange: ExchangeDep,
     partition: PartitionDep,
     parameters: Annotated[ProducerParameters, Query()],
 ) -> AnswerResponse:
     """List the producers of a log, by id."""
     answer = await operations.list_producers(
-        exchange.service,
         partition,
         page_size=parameters.page_size,
         page_token=parameters.page_token,

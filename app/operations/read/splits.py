@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.codecs.calls import OffsetSpec, ReadCall, parse_offset
 from app.codecs.receipts import to_json
@@ -18,6 +18,9 @@ from app.store.port import Partition
 from engine.errors import OffsetBelowLogStart, TooLarge
 from engine.types import FetchIsolation
 from schemas.splits import Cut, SplitRequest
+
+DEFAULT_SPLIT_BYTES: Final = 64 * 1024 * 1024
+"""Stored bytes of a split, if a plan says nothing."""
 
 
 class _Range(NamedTuple):
@@ -171,7 +174,7 @@ def _count(filled: Sequence[_Range], wanted: SplitRequest, settings: Settings) -
     """Return the number of splits, within the limit."""
     target_bytes = wanted.target_bytes
     if target_bytes is None and wanted.min_splits is None:
-        target_bytes = settings.default_split_bytes
+        target_bytes = DEFAULT_SPLIT_BYTES
     count = wanted.min_splits or 1
     if target_bytes is not None:
         by_bytes = sum(-(-one.size_bytes // target_bytes) for one in filled)
