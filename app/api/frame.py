@@ -49,17 +49,20 @@ class Frame:
             scope, receive, send = _as_get(scope, receive, send)
         status = sent_bytes = 0
 
+        def count(size_bytes: int) -> None:
+            nonlocal sent_bytes
+            sent_bytes += size_bytes
+            if (caller := scope.get(CALLER_KEY)) is not None:
+                caller.sent(size_bytes, status)
+
         async def framed(message: Message) -> None:
-            nonlocal status, sent_bytes
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if trace is not None:
                     message["headers"] = [*message["headers"], (b"traceparent", trace)]
             else:
-                size_bytes = len(message.get("body", b""))
-                sent_bytes += size_bytes
-                if (caller := scope.get(CALLER_KEY)) is not None:
-                    caller.sent(size_bytes, status)
+                count(len(message.get("body", b"")))
             await send(message)
 
         extensions = scope.get("extensions", {})
@@ -67,12 +70,10 @@ class Frame:
         if send_now is not None:
 
             def framed_now(data: bytes) -> bool:
-                nonlocal sent_bytes
-                if not send_now(data):
-                    return False
-                sent_bytes += len(data)
-                scope[CALLER_KEY].sent(len(data), status)
-                return True
+                is_sent = send_now(data)
+                if is_sent:
+                    count(len(data))
+                return is_sent
 
             scope["extensions"] = {**extensions, SEND_NOW: framed_now}
         try:

@@ -117,9 +117,13 @@ def read_records(
     body = without_bom(body)
     try:
         str(body, "utf-8")  # raw values are never parsed: this is the only check of their bytes
-        lines = max_records  # how many records there may be: one a line, or any number
-        if is_ndjson or len(body) > _LEAST_BYTES * max_records:
-            lines = _ensure_record_count(body, is_ndjson=is_ndjson, max_records=max_records)
+        # How many records there may be: one a line, or any number that is allowed.
+        lines = count_of_lines(body) if is_ndjson else max_records
+        if len(body) > _LEAST_BYTES * max_records:  # else there cannot be too many
+            if not is_ndjson:
+                ensure_record_count(body, max_records=max_records)
+            elif lines > max_records and body.count(b"{") > max_records:
+                ensure_count(lines, max_records=max_records)
         if len(body) > _FEW_BYTES:
             plain = decode_plain(body, is_ndjson=is_ndjson, max_records=max_records)
             if len(plain) <= lines:
@@ -127,11 +131,12 @@ def read_records(
                 columns = plain_columns(plain, bounds, now_ms=now_ms, config=config)
                 if columns is not None:
                     return columns
-        records: Sequence[RecordIn]
-        if is_ndjson:  # they may be more than `max_records`, if lines have several
-            records = decoded_lines(_LINES, body, at_most=max_records)
-        else:
-            records = _BODY.decode(body).records
+        records: Sequence[RecordIn] = (
+            # They may be more than `max_records`, if lines have several.
+            decoded_lines(_LINES, body, at_most=max_records)
+            if is_ndjson
+            else _BODY.decode(body).records
+        )
     except msgspec.ValidationError:
         _refuse_body(body, _Rules(config, now_ms), is_ndjson=is_ndjson, max_records=max_records)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -324,20 +329,6 @@ _DECODERS: Final[Mapping[str, Callable[[bytes, str], bytes]]] = {
     "utf8": _text,
     "base64": _base64,
 }
-
-
-def _ensure_record_count(body: Body, *, is_ndjson: bool, max_records: int) -> int:
-    """Return how many records the body may have: one a line, or any number that is allowed.
-
-    Raises TooLarge for too many. The number of lines or of braces decides for most bodies.
-    """
-    allowed = count_of_lines(body) if is_ndjson else max_records
-    if len(body) > _LEAST_BYTES * max_records:
-        if not is_ndjson:
-            ensure_record_count(body, max_records=max_records)
-        elif allowed > max_records and body.count(b"{") > max_records:
-            ensure_count(allowed, max_records=max_records)
-    return allowed
 
 
 def _raw_records(body: Body, *, is_ndjson: bool, max_records: int) -> Sequence[Buffer]:

@@ -14,6 +14,7 @@ from app.operations.groups import readable_cursors
 from app.store.groups import CursorKey
 from app.store.port import Partition
 from engine.errors import NotFound, OffsetError, StorageError, WouldBlock
+from engine.log.results import Fetched
 from engine.types import Buffer, FetchIsolation
 
 LOOK_BYTES: Final = 4096
@@ -91,7 +92,7 @@ async def _age_ms(
         fetched = partition.read_now(
             offset, max_bytes=LOOK_BYTES, isolation=level
         ) or await partition.read(offset, max_bytes=LOOK_BYTES, isolation=level, holder=holder)
-        timestamp = await _first_timestamp(exchange, fetched.data, offset)
+        timestamp = await _first_timestamp(exchange, fetched, offset)
     except (OffsetError, StorageError):
         return None  # the log moved, or is damaged there: the lag in offsets is known all the same
     if timestamp is None or timestamp < 0:
@@ -99,17 +100,23 @@ async def _age_ms(
     return max(0, exchange.service.clock.now_ms() - timestamp)
 
 
-async def _first_timestamp(exchange: Exchange, data: Buffer, offset: int) -> int | None:
+async def _first_timestamp(exchange: Exchange, fetched: Fetched, offset: int) -> int | None:
     """Return the time of the first record; on a worker if its batch takes long to decode."""
     limit_bytes = exchange.service.settings.max_decompressed_batch_bytes
-    view = View(start=offset, max_records=1, limit_bytes=limit_bytes, nonblocking=True)
+    view = View(
+        start=offset,
+        max_records=1,
+        limit_bytes=limit_bytes,
+        nonblocking=True,
+        is_verified=fetched.is_verified,
+    )
     try:
-        return _first(data, view)
+        return _first(fetched.data, view)
     except WouldBlock:
         if exchange.budget.is_spent:
             return None
         view = replace(view, nonblocking=False, budget=exchange.budget)
-        return await exchange.decode(exchange.read, lambda: _first(data, view))
+        return await exchange.decode(exchange.read, lambda: _first(fetched.data, view))
 
 
 def _first(data: Buffer, view: View) -> int | None:

@@ -175,11 +175,10 @@ class HotAppend(HotRequest):
         """Append the complete body, unless the request was refused."""
         if self._has_body:
             return
-        self._has_body = True
+        self._end_body()
         append = self._append
         try:
             if self._timer is not None:  # the body took several reads
-                self._timer.cancel()
                 self._exchange.caller.ensure_valid(self._lane.service.clock)
             way = append.way_of(self._body)
             if way is Way.SHARED:

@@ -23,7 +23,7 @@ from app.operations.read.content_coding import coded
 from app.operations.read.wait import ClientGone
 from app.operations.service import Service
 from app.security.audit import CALLER_KEY
-from app.security.authority import PEER_KEY
+from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.store.port import Partition
 from app.telemetry.refusals import count_problem
@@ -86,7 +86,7 @@ class Lane:
             partition = service.partition(asked.topic, asked.partition)
         except EngineError:
             return None
-        peer: str | None = connection.scope.get(PEER_KEY)  # type: ignore[assignment]  # a TypedDict
+        peer = peer_of(connection.scope)
         caller: Principal | None = None
         try:
             if asked.operation == INGEST:

@@ -21,6 +21,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 from typing import Final, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -274,12 +275,9 @@ class Committer:
     def _commit_inline(self, logs: Sequence[Log]) -> Sequence[tuple[Log, Outcome]]:
         """Commit logs of one data directory with one sync; WouldBlock for a log that is busy."""
         started = perf_counter()
-        outcomes: Sequence[tuple[Log, Outcome]]
         if len(logs) == 1:
-            try:
-                outcomes = [(logs[0], logs[0].durability.commit(nonblocking=True))]
-            except Exception as error:  # noqa: BLE001 - it is the log's outcome
-                outcomes = [(logs[0], error)]
+            commit = partial(logs[0].durability.commit, nonblocking=True)
+            outcomes = [(logs[0], _outcome(commit))]
             seconds = perf_counter() - started
         else:
             health = logs[0].durability.health
@@ -317,15 +315,8 @@ class Committer:
         """Commit the logs in parallel, the first one on this thread."""
         first, *others = logs
         syncs = [(log, self._syncers.submit(log.durability.commit)) for log in others]
-        results: list[tuple[Log, Callable[[], int]]] = [(first, first.durability.commit)]
-        results += [(log, sync.result) for log, sync in syncs]
-        outcomes: list[tuple[Log, Outcome]] = []
-        for log, result in results:
-            try:
-                outcomes.append((log, result()))
-            except Exception as error:  # noqa: BLE001 - it is that log's outcome
-                outcomes.append((log, error))
-        return outcomes
+        outcomes = [(first, _outcome(first.durability.commit))]
+        return outcomes + [(log, _outcome(sync.result)) for log, sync in syncs]
 
     def _postpone(self, refused: Sequence[tuple[Log, Overloaded]]) -> None:
         """Queue the logs again whose commit was refused; nothing of them was synced."""
@@ -354,6 +345,13 @@ class Committer:
             listener(*args, **options)
         except Exception:  # noqa: BLE001 - a listener's failure must not end the thread
             _LOG.exception("a listener of the committer failed")
+
+
+def _outcome(commit: Callable[[], int]) -> Outcome:
+    try:
+        return commit()
+    except Exception as error:  # noqa: BLE001 - it is that log's outcome
+        return error
 
 
 def commit_together(

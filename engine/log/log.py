@@ -206,14 +206,15 @@ class Log:
                 if not state.is_ready_for(size_bytes, timestamp, last_offset, now_ms):
                     return None
                 segment.lease_room(config)
-            OFFSET_LENGTH_EPOCH.pack_into(batch, 0, first_offset, length, state.leader_epoch)
+            epoch = state.leader_epoch
+            OFFSET_LENGTH_EPOCH.pack_into(batch, 0, first_offset, length, epoch)
             try:
                 position = segment.append(batch, last_offset, timestamp, last_offset)
             except BaseException:
                 OFFSET_LENGTH_EPOCH.pack_into(batch, 0, *fields[:3])  # refused, so unchanged
                 with health.appending:
                     raise
-            next_offset, epoch = last_offset + 1, state.leader_epoch
+            next_offset = last_offset + 1
             end = OffsetMetadata(next_offset, segment.base_offset, position + size_bytes)
             state.watermarks = marks = marks.with_end(end)
             state.tag = tag = LogTag(epoch, next_offset, crc)

@@ -215,12 +215,13 @@ class Segment:
         )
 
     def lease_room(self, config: LogConfig) -> None:
-        """Lease room to the following appends, if this segment is at hand. The log lock is held."""
+        """Lease room to the following appends, if it is known. The segment is at hand.
+
+        The log lock is held.
+        """
         rolling_timestamp, indexes = self._rolling_timestamp, self.indexes
         # A segment whose first batch has no time rolls by the clock, not by the batches' times.
-        if rolling_timestamp is None or rolling_timestamp < 0:
-            return
-        if self.records.is_resting or not indexes.are_open:
+        if rolling_timestamp is None or rolling_timestamp < 0 or not indexes.are_open:
             return
         self._room_config = config
         self._room_bytes = config.segment_bytes - self.records.size_bytes
@@ -334,9 +335,8 @@ class Segment:
     def read(
         self, position: int, end: int, *, cached_only: bool = False, sought: int = -1
     ) -> tuple[Buffer, int]:
-        """Return the batches in [position, end), each with its checksum verified, and their end.
+        """Return the batches in [position, end), each verified, and the offset after the last one.
 
-        That is the offset after the last one, or `sought` if there is no batch.
         `sought` is the requested offset; if the first batch is damaged, the error names it. Raises
         StoredDataCorrupt instead of returning a damaged batch, and NotCached if the disk is needed
         or the range is too large to verify for a caller that must not wait.

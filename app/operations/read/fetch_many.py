@@ -109,7 +109,7 @@ async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     media_type = negotiate(exchange.head.get(b"accept"), (JSON, MULTIPART))
     fetch = Fetch(exchange, wanted)
     await fetch.begin()
-    await fetch.wait()
+    await long_poll(exchange, fetch, wanted.max_wait_ms)
     if media_type == JSON:
         body = await fetch.as_json()
         content_type = JSON_WITH_TEXT_OFFSETS if wanted.offsets == "string" else JSON
@@ -158,12 +158,6 @@ class Fetch:
             except (EngineError, ServiceError) as error:
                 part.fail(error)
         await self._look(self._drawn)
-
-    async def wait(self) -> None:
-        """Wait until there is enough, the time is over, or the service stops."""
-        wait_ms = min(self._wanted.max_wait_ms, self._service.settings.max_wait_ms)
-        if wait_ms and not self.is_answered():
-            await long_poll(self._exchange, self, wait_ms)
 
     @property
     def logs(self) -> Sequence[Hashable]:

@@ -5,7 +5,8 @@ A reader at the end waits for the commit that moves it, then looks again; nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -269,40 +270,39 @@ async def fetch_or_wait(
 
 
 async def _find_or_wait(exchange: Exchange, partition: Partition, call: ReadCall) -> Found:
-    wait_ms = min(call.max_wait_ms, exchange.service.settings.max_wait_ms)
     start = await start_offset(exchange, partition, call)
     poll = _Poll(exchange, partition, call, await find(exchange, partition, call, start))
-    if wait_ms and not poll.is_answered():
-        await long_poll(exchange, poll, wait_ms)
+    await long_poll(exchange, poll, call.max_wait_ms)
     return poll.found
 
 
+@dataclass(slots=True)
 class _Poll:
     """A read of one partition that waits for enough."""
 
-    def __init__(
-        self, exchange: Exchange, partition: Partition, call: ReadCall, found: Found
-    ) -> None:
-        self._exchange = exchange
-        self._partition = partition
-        self._call = call
-        self.found = found
-        self.logs = (partition.identity,)
+    exchange: Exchange
+    partition: Partition
+    call: ReadCall
+    found: Found
+
+    @property
+    def logs(self) -> Sequence[Hashable]:
+        return (self.partition.identity,)
 
     def is_answered(self) -> bool:
-        return is_enough(self._call, self.found.fetched)
+        return is_enough(self.call, self.found.fetched)
 
     def may_wait(self) -> bool:
-        ensure_current(self._exchange.service, self._partition)
-        self._exchange.ticket.settle_answer(0)
+        ensure_current(self.exchange.service, self.partition)
+        self.exchange.ticket.settle_answer(0)
         return True
 
     def has_moved(self) -> bool:
-        return moved_since(self._partition, self._call, self.found.fetched)
+        return moved_since(self.partition, self.call, self.found.fetched)
 
     async def look(self) -> None:
-        ensure_current(self._exchange.service, self._partition)
-        self.found = await find(self._exchange, self._partition, self._call, self.found.start)
+        ensure_current(self.exchange.service, self.partition)
+        self.found = await find(self.exchange, self.partition, self.call, self.found.start)
 
 
 def is_enough(call: ReadCall, fetched: Fetched) -> bool:

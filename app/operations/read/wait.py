@@ -1,7 +1,7 @@
 """Readers at the end of a log: woken when its readable end moves, or their client disconnects.
 
-They look, then ask whether the log has moved since, and only then wait: a commit between look and
-wait wakes nobody.
+They look, then ask whether the log has moved since, and only then wait. Otherwise a commit between
+the look and the wait would be missed.
 """
 
 from __future__ import annotations
@@ -226,12 +226,15 @@ class Question(Protocol):
         """Read again."""
 
 
-async def long_poll(exchange: Exchange, question: Question, wait_ms: int) -> None:
+async def long_poll(exchange: Exchange, question: Question, max_wait_ms: int) -> None:
     """Look again when a log moves, until there is enough, the time is over or the service stops.
 
     Raises ClientGone, and once the credentials do not hold any more.
     """
     service, ticket = exchange.service, exchange.ticket
+    wait_ms = min(max_wait_ms, service.settings.max_wait_ms)
+    if not wait_ms or question.is_answered():
+        return  # as most reads: nothing is watched for them
     with (
         DisconnectWatcher(exchange.receive) as departure,
         service.tail.watch(question.logs, departure) as watch,

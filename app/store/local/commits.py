@@ -101,10 +101,7 @@ class Commits:
 
     def committed(self, moved: Sequence[tuple[Log, int]]) -> None:
         """Accept one flush round from its thread: these logs are on disk up to here."""
-        if threading.get_ident() == self._thread_id:
-            self._settle(moved)
-        else:
-            self._call(self._settle, tuple(moved))
+        self._call(self._settle, tuple(moved))
 
     def failed(self, logs: Sequence[Log], error: Exception) -> None:
         """Accept a failed flush from its thread: all its waiters get the error."""
@@ -127,13 +124,14 @@ class Commits:
 
     def _settle(self, moved: Sequence[tuple[Log, int]]) -> None:
         for log, high_watermark in moved:
-            waiters = self._waiters.pop(log, ())
-            remaining = [waiter for waiter in waiters if waiter[0] > high_watermark]
-            if remaining:
-                self._waiters[log] = deque(remaining)
-            for end_offset, _, settle in waiters:
-                if end_offset <= high_watermark:
-                    settle(None)
+            waiters = self._waiters.pop(log, None)
+            if waiters is not None:
+                remaining = [waiter for waiter in waiters if waiter[0] > high_watermark]
+                if remaining:
+                    self._waiters[log] = deque(remaining)
+                for end_offset, _, settle in waiters:
+                    if end_offset <= high_watermark:
+                        settle(None)
             self._on_moved(log)
 
     def _sweep(self) -> None:

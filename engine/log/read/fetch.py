@@ -142,7 +142,15 @@ def fetch(request: ReadRequest, view: LogView) -> Fetched:
             )
         data = without_undelivered(data, told.aborted)
     return Fetched(
-        data, first_offset, next_offset, marks, leader_epoch, ended_by, path, segments, True
+        data,
+        first_offset,
+        next_offset,
+        marks,
+        leader_epoch,
+        ended_by,
+        path,
+        segments,
+        is_verified=True,
     )
 
 

@@ -92,7 +92,7 @@ async def test_a_broker_may_come_back_under_another_address(fake: FakeKafka) -> 
 
 
 async def test_a_group_without_a_coordinator_is_asked_for_again(fake: FakeKafka) -> None:
-    """What a broker answers while it elects one is no broker's number."""
+    """The error counts, and the node in the same answer is not remembered."""
     cluster = cluster_of(fake)
     await cluster.open()
     fake.errors["FindCoordinator"].append(ErrorCode.coordinator_not_available)
