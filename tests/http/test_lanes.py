@@ -159,11 +159,7 @@ async def answers_of(
     made = []
     for method, path, headers, body in requests:
         answer = await client.request(method, path, headers=headers | TRACE, content=body)
-        shown = [
-            (name, value.replace(topic_id, b"ID"))
-            for name, value in answer.headers.raw
-            if name != b"date"
-        ]
+        shown = [(name, value.replace(topic_id, b"ID")) for name, value in answer.headers.raw]
         made.append((answer.status_code, shown, answer.content.replace(topic_id, b"ID")))
     return made
 

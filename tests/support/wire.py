@@ -135,6 +135,10 @@ class Reply:
         self.body = rest[: self.body_bytes]
 
 
+# Of all answers, so that two of them can be compared whatever second each was sent in.
+DATE = b"Sat, 21 Nov 2026 05:09:46 GMT"
+
+
 class Listener:
     """The HTTP server of one service, as `tidelog serve` makes it, and new connections."""
 
@@ -151,8 +155,10 @@ class Listener:
         return Connection(self._protocol())
 
     async def tick(self) -> None:
-        """Set the headers of all answers, as the server does each second."""
+        """Set the headers of all answers, as the server does each second, with the same date."""
         await self._server.on_tick(0)
+        rest = [pair for pair in self.state.default_headers if pair[0] != b"date"]
+        self.state.default_headers = [(b"date", DATE), *rest]
 
 
 def request(
