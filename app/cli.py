@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from engine.errors import EngineError
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 
 if TYPE_CHECKING:
     from typer._click import Command, Context

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from engine.background.committer import Committer, OnCommit, OnFailure
-from engine.background.expiry import expire_producers
 from engine.background.mover import PartitionMover
-from engine.background.retention import run_retention_pass
 from engine.background.scrubber import Scrubber
-from engine.cleaner.cleaner import LogCleaner
+from engine.cleaner.cleaner import LogCleaner, remove_old_segments
 from engine.clock import Clock, SystemClock
 from engine.config import EngineConfig
 from engine.errors import StorageError
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.port import FileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.manager.opening import ProgressListener
@@ -31,6 +29,20 @@ from engine.metrics import NullRecorder, Recorder
 from engine.scheduler import Scheduler, Task, ThreadScheduler
 
 _LOG = logging.getLogger(__name__)
+
+
+def expire_producers(logs: Iterable[Log]) -> int:
+    """Expire the producers that have been idle for too long, in every log; return how many."""
+    expired = {log.topic_partition: log.producers.expire() for log in logs}
+    for log, count in expired.items():
+        if count:
+            _LOG.debug("%s: forgot %d idle producers", log, count)
+    return sum(expired.values())
+
+
+def run_retention_pass(logs: Iterable[Log]) -> int:
+    """Remove old segments of all logs except compacted ones, which the cleaner handles."""
+    return remove_old_segments(log for log in logs if not log.config.is_compacted)
 
 
 class Runtime:

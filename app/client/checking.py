@@ -14,7 +14,7 @@ from app.client.failures import Failure
 from app.client.terminal import Terminal
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.tools.findings import Checked, Finding
 from engine.tools.repair import carry_out, plan_repair
 from engine.tools.verify import DirectoryCheck

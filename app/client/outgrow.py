@@ -8,7 +8,7 @@ from pathlib import Path
 from app.client.checking import Subject, readable
 from app.client.failures import Failure
 from app.client.terminal import Terminal
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.tools.cluster_bootstrap import export_topics
 
 __all__ = ["Subject", "export_to_cluster"]

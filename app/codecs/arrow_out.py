@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from app.codecs.stored import StoredRecords, View
-from engine.records.chunks import Records
 from engine.records.header import Codec
+from engine.records.parts import Records
 from engine.records.record import Headers
 from engine.records.scan import iter_headers
 from engine.types import Buffer

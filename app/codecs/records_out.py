@@ -25,9 +25,9 @@ from app.codecs.stored import (
     View,
 )
 from engine.records.batch import BatchView
-from engine.records.chunks import Records
 from engine.records.compiled import CompiledRecord
 from engine.records.header import BatchHeader, TimestampType
+from engine.records.parts import Records
 from engine.records.record import Headers, Record
 from engine.types import Buffer
 

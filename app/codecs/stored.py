@@ -11,10 +11,16 @@ from app.errors import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge, WouldBlock
 from engine.records.batch import BatchView
 from engine.records.budget import DECODER_COPIES, DecodeBudget
-from engine.records.chunks import Records, in_chunks, part_chunks, payload_chunks
 from engine.records.compiled import CompiledRecord
 from engine.records.header import CODEC_MASK, MAGIC_2, BatchHeader
-from engine.records.parts import PART_BYTES, parts_of
+from engine.records.parts import (
+    PART_BYTES,
+    Records,
+    in_chunks,
+    part_chunks,
+    parts_of,
+    payload_chunks,
+)
 from engine.records.record import Record
 from engine.records.scan import iter_headers
 from engine.types import INT64_MAX, Buffer

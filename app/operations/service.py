@@ -35,9 +35,9 @@ from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
 from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import is_valid_topic_name
 from engine.fs.port import FileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.results import Fetched
 from engine.manager.topics import Topic
 

@@ -19,10 +19,10 @@ from typing import Final
 import msgspec
 
 from app.security.scopes import is_scope
-from engine.checkpoint.json_file import read_json, write_json
-from engine.checkpoint.lines import corrupt
+from engine.checkpoint.kafka_files import corrupt
+from engine.checkpoint.tidelog_files import read_json, write_json
 from engine.errors import DirectoryLocked, InvalidRequestValue
-from engine.fs.atomic import ensure_directory
+from engine.fs.directories import ensure_directory
 from engine.fs.names import API_KEYS_FILE, API_KEYS_LOCK
 from engine.fs.port import FileSystem
 

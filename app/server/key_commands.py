@@ -21,7 +21,7 @@ from app.client.failures import Failure
 from app.client.terminal import Terminal
 from app.security.keys import add_key, changing_keys, read_keys, revoke_key
 from engine.errors import EngineError
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 
 DirectoryOption: TypeAlias = Annotated[
     Path,

@@ -31,7 +31,7 @@ from app.settings import Settings
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
 from app.wire.protocol import Protocol
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 
 GRACE_SECONDS = 30
 """Running requests have this long to end after a signal."""

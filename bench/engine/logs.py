@@ -10,15 +10,15 @@ from typing import Final
 
 from engine.clock import SystemClock
 from engine.config import EngineConfig, LogConfig
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.health import DirectoryHealth
-from engine.log.context import LogContext
+from engine.fs.posix import PosixFileSystem
+from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
 from engine.metrics import NullRecorder
 from engine.records.builder import build_batch
 from engine.scheduler import ThreadScheduler
-from engine.segment.resting import SealedFiles
+from engine.segment.indexes import SealedFiles
 from engine.types import TopicPartition
 
 _LOG: Final = TopicPartition("bench", 0)

@@ -10,7 +10,7 @@ from bench.engine.logs import fill, open_log
 from bench.engine.sizes import Sizes
 from bench.figures import Figure
 from engine.config import LogConfig
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.checksum import crc32c
 
 _BATCH_BYTES: Final = 64 * 1024

@@ -3,26 +3,35 @@
 One at a time because each round needs memory for its offset map. Retention of compacted logs runs
 between rounds on the same thread, so that both never work on the same log at once. A log that
 cannot be cleaned is reported once and skipped until the next start. Kafka's `LogCleaner` and
-`LogCleanerManager`.
+`LogCleanerManager`; a round is `Cleaner.doClean`.
+
+The offset up to which each log is clean is kept in Kafka's `cleaner-offset-checkpoint`. Such a mark
+is valid for one state of a log. If the topic was created again, or the log was truncated or moved
+to another disk, the log counts as dirty from its start, and `Checkpoints` removes the line so that
+the next start does not use it. A lost mark costs one round of cleaning and nothing else.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
-from engine.cleaner.marks import CleanMarks
-from engine.cleaner.offset_map import SLOT_BYTES
-from engine.cleaner.report import CleaningReport
-from engine.cleaner.round import run_round
+from engine.cleaner.offset_map import SLOT_BYTES, build_offset_map
+from engine.cleaner.reading import Pace
+from engine.cleaner.rewrite import BatchFilter, LastBatch, Round, rewrite_group
 from engine.cleaner.selection import (
     CleanableRange,
     cleanable_range,
     due_by_dirt,
     first_dirty_offset,
+    grouped,
+    overlapping,
     sealed_bytes_from,
 )
 from engine.clock import Clock
@@ -37,16 +46,209 @@ from engine.errors import (
     StorageOffline,
     StoredDataCorrupt,
 )
+from engine.fs.health import DirectoryHealth
 from engine.log.log import Log
-from engine.log.maintenance.compaction import CleaningAborted, Compaction
+from engine.log.maintenance import CleaningAborted, Compaction
+from engine.manager.checkpoints import Checkpoints
 from engine.manager.manager import LogManager
-from engine.manager.retention import remove_old_segments
 from engine.metrics import Recorder
 from engine.segment.segment import Segment
 from engine.throttle import Throttle
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
+
+
+def remove_old_segments(logs: Iterable[Log]) -> int:
+    """Remove the segments that retention no longer keeps, in every log; return their number.
+
+    A log that fails is reported, and the others continue.
+    """
+    removed_count = 0
+    for log in logs:
+        try:
+            removed = log.maintenance.run_retention()
+        except (Overloaded, StorageError) as error:
+            _LOG.error("retention of %s failed: %s", log.topic_partition, error)
+            continue
+        except Exception:  # noqa: BLE001 - one log must not stop the others
+            _LOG.exception("retention of %s failed", log.topic_partition)
+            continue
+        for segment in removed:
+            _LOG.info(
+                "%s: removed segment %d, %d bytes, because of its %s",
+                log.topic_partition,
+                segment.base_offset,
+                segment.size_bytes,
+                segment.reason.value,
+            )
+        removed_count += len(removed)
+    return removed_count
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningReport:
+    """One or more rounds on one log; sizes are those of the segments that were rewritten."""
+
+    log: TopicPartition
+    first_dirty_offset: int
+    end_offset: int
+    """Exclusive: below it every key has at most one record. A full map ends a round early."""
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+    records_read: int
+    records_kept: int
+    records_without_key: int
+    """Records without a key, which compaction drops."""
+    keys_count: int
+    """Different keys in the dirty part."""
+    duration_ms: int
+
+    def followed_by(self, later: CleaningReport) -> CleaningReport:
+        """Return the report of both rounds; the later one rewrote what the earlier one wrote."""
+        return CleaningReport(
+            self.log,
+            self.first_dirty_offset,
+            later.end_offset,
+            max(self.segments_before, later.segments_before),
+            later.segments_after,
+            max(self.bytes_before, later.bytes_before),
+            later.bytes_after,
+            self.records_read + later.records_read,
+            later.records_kept,
+            self.records_without_key + later.records_without_key,
+            self.keys_count + later.keys_count,
+            self.duration_ms + later.duration_ms,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.log}: compacted offsets {self.first_dirty_offset} to {self.end_offset}, "
+            f"{self.bytes_before} bytes in {self.segments_before} segments are now "
+            f"{self.bytes_after} in {self.segments_after}, {self.records_kept} of "
+            f"{self.records_read} records stay ({self.duration_ms} ms)"
+        )
+
+
+class _Mark(NamedTuple):
+    offset: int
+    log_id: str
+    directory: Path
+
+
+class CleanMarks:
+    """The marks of the open logs; each data directory has a file. Not thread-safe."""
+
+    def __init__(self, files: Mapping[DirectoryHealth, Checkpoints], logs: Iterable[Log]) -> None:
+        """Use the marks in the files for `logs`, which were just opened.
+
+        If a mark lies above the last stable offset, the log was truncated: it counts as dirty from
+        its start, even after it has grown past the mark again.
+        """
+        self._files = files
+        self._marks: dict[TopicPartition, _Mark] = {}
+        for log in logs:
+            offset = files[log.durability.health].clean_marks.get(log.topic_partition)
+            if offset is not None:
+                self.note(log, first_dirty_offset(log, offset))
+
+    def cleaned_up_to(self, log: Log) -> int | None:
+        """Return where the last cleaning of this log ended, exclusive; None if unknown."""
+        mark = self._marks.get(log.topic_partition)
+        return mark.offset if mark is not None and mark == _mark(log, mark.offset) else None
+
+    def note(self, log: Log, offset: int) -> None:
+        """Remember that the log is clean below `offset`; durable with the next `write`."""
+        self._marks[log.topic_partition] = _mark(log, offset)
+
+    def write(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """Drop the marks of all other logs, and write the rest if it has changed."""
+        failure: Overloaded | StorageError | None = None
+        for health, file in self._files.items():
+            if health.is_offline:
+                continue
+            try:
+                file.write_clean_marks(partial(self._current, health.directory, logs))
+            except (Overloaded, StorageError) as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _current(self, here: Path, logs: Callable[[], Iterable[Log]]) -> dict[TopicPartition, int]:
+        """Return the marks of one directory, without those of logs that no longer exist."""
+        present = {log.topic_partition: _mark(log, 0) for log in logs()}
+        self._marks = {
+            log: mark
+            for log, mark in self._marks.items()
+            if present.get(log) == mark._replace(offset=0)
+        }
+        return {log: mark.offset for log, mark in self._marks.items() if mark.directory == here}
+
+
+def _mark(log: Log, offset: int) -> _Mark:
+    return _Mark(offset, log.reader.log_id, log.directory.parent)
+
+
+def run_round(
+    compaction: Compaction, dirty: CleanableRange, config: CleanerConfig, pace: Pace
+) -> CleaningReport:
+    """Clean the log from its first segment to the end of the map; return the report.
+
+    A group that was swapped in stays, even if a later one fails. Raises as `build_offset_map` and
+    `rewrite_group`.
+    """
+    log, clock = dirty.log, compaction.context.clock
+    started_ms = clock.monotonic_ms()
+    newest = build_offset_map(compaction, dirty, config, pace)
+    end_offset = newest.latest_offset + 1
+    batch_filter = BatchFilter(_round_of(compaction, dirty), newest)
+    sources = overlapping(compaction.segments, 0, min(end_offset, dirty.first_uncleanable_offset))
+    groups = list(grouped(sources, log.config, dirty.first_uncleanable_offset))
+    bytes_before = sum(segment.size_bytes for segment in sources)
+    bytes_after = 0
+    for group in groups:
+        batch_filter.last_batches = last_batches(log)
+        output = rewrite_group(
+            compaction, group, batch_filter, chunk_bytes=config.chunk_bytes, pace=pace
+        )
+        bytes_after += output.size_bytes
+    counts = batch_filter.counts
+    return CleaningReport(
+        log.topic_partition,
+        dirty.first_dirty_offset,
+        end_offset,
+        len(sources),
+        len(groups),
+        bytes_before,
+        bytes_after,
+        counts.records_read,
+        counts.records_kept,
+        counts.records_without_key,
+        len(newest),
+        clock.monotonic_ms() - started_ms,
+    )
+
+
+def last_batches(log: Log) -> dict[int, LastBatch]:
+    """Return the last batch of each active producer: those batches must stay."""
+    return {
+        entry.producer_id: LastBatch(
+            entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
+        )
+        for entry in log.producers.active()
+    }
+
+
+def _round_of(compaction: Compaction, dirty: CleanableRange) -> Round:
+    context = compaction.context
+    return Round(
+        now_ms=context.clock.now_ms(),
+        delete_retention_ms=dirty.log.config.delete_retention_ms,
+        end_offset=dirty.first_uncleanable_offset,
+        limit_bytes=context.config.max_decompressed_batch_bytes,
+    )
 
 
 class LogCleaner:

@@ -1,6 +1,6 @@
 """The ports to the operating system: everything the engine does to a disk is a method here.
 
-`engine.fs.filesystem` implements them with system calls; tests implement them in memory, with a
+`engine.fs.posix` implements them with system calls; tests implement them in memory, with a
 disk that loses unsynced data. Every failure of the disk is an `OSError` with its errno;
 `engine.fs.health` decides whether the directory goes offline. Use after `close` is a `ValueError`,
 as with Python's own files: a bug or a lost race, never a failure of the disk.

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from engine.errors import CorruptIndex, SegmentOverflow
-from engine.fs.filesystem import FileSystem, IndexFile
+from engine.fs.port import FileSystem, IndexFile
 from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
 
 BLOCK_BYTES: Final = 4_080

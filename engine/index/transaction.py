@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from engine.errors import CorruptIndex
-from engine.fs.filesystem import File, FileSystem
+from engine.fs.port import File, FileSystem
 from engine.types import UNKNOWN_OFFSET, AbortedTransaction
 
 ENTRY: Final = Struct(

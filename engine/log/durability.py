@@ -17,11 +17,9 @@ from typing import Final, NamedTuple
 from engine.errors import Overloaded, StorageFull, StorageOffline, WouldBlock
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import OpenDirectory
-from engine.log.context import LogContext
-from engine.log.core import Impatient, LogCore
-from engine.log.files import SyncOrder
+from engine.log.files import LogContext, SyncOrder
 from engine.log.results import Recovery
-from engine.log.state import LogState
+from engine.log.state import Impatient, LogCore, LogState
 from engine.segment.segment import Segment
 from engine.types import OffsetMetadata
 

@@ -8,6 +8,7 @@ milliseconds. Mirrors Kafka's `LocalLog`.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,17 +16,48 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint.gaps import SegmentGap, note_gap
-from engine.config import LogConfig
+from engine.checkpoint.tidelog_files import SegmentGap, note_gap
+from engine.clock import Clock
+from engine.config import EngineConfig, LogConfig
 from engine.errors import InvalidRequestValue
 from engine.fs import names
-from engine.fs.port import OpenDirectory, OpenFileSystem
-from engine.log.append.analyse import Incoming
-from engine.log.context import LogContext
+from engine.fs.health import DirectoryHealth
+from engine.fs.port import FileSystem, OpenDirectory, OpenFileSystem
+from engine.log.analyse import Incoming
+from engine.metrics import Recorder
 from engine.records.header import BatchHeader
+from engine.scheduler import Scheduler
+from engine.segment.indexes import SealedFiles
 from engine.segment.segment import Segment, SegmentCut
 from engine.segment.segments import Segments
+from engine.state.producer_table import SharedRoom
 from engine.types import INT64_MAX, AbortedTransaction, OffsetMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """Shared by all logs of one data directory."""
+
+    fs: FileSystem
+    clock: Clock
+    scheduler: Scheduler
+    recorder: Recorder
+    health: DirectoryHealth
+    config: EngineConfig
+    sealed_files: SealedFiles
+    """The open sealed segments of all data directories."""
+    sealed_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_sealed_segments"))
+    """The remaining number of sealed segments, for all data directories."""
+    producer_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_producers"))
+    """The remaining number of producer ids, for all data directories."""
+    random: random.Random = field(default_factory=random.Random)
+    """For segment.jitter.ms, which keeps many logs from rolling at the same moment."""
+
+    def draw_jitter_ms(self, config: LogConfig) -> int:
+        """Return a random reduction of segment.ms for one segment."""
+        limit = min(config.segment_jitter_ms, config.segment_ms)
+        return self.random.randrange(limit) if limit else 0
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -256,7 +288,7 @@ class LocalLog:
         """Replace old segments by complete and synced `.cleaned` ones.
 
         The outputs become `.swap` from the last to the first, so that a start after a crash can
-        tell a complete set from an incomplete one; see `engine.log.open.leftovers`. Kafka's
+        tell a complete set from an incomplete one; see `engine.log.open.found_files`. Kafka's
         `LocalLog.replaceSegments`.
         """
         ascending = sorted(new, key=lambda segment: segment.base_offset)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from engine.errors import CorruptIndex
-from engine.log.core import LogCore
-from engine.segment.reindexing import Reindexing, base_offset_of_index
+from engine.log.state import LogCore
+from engine.segment.index_checks import Reindexing, base_offset_of_index
 
 _LOG = logging.getLogger(__name__)
 

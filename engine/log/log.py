@@ -13,24 +13,23 @@ from typing import Final
 
 from engine.config import LogConfig
 from engine.errors import InvalidRequestValue, WouldBlock
-from engine.log.append.analyse import AnalysisLimits, analyse, with_append_time
-from engine.log.context import LogContext
-from engine.log.core import Impatient, LogCore
+from engine.log.analyse import AnalysisLimits, analyse, with_append_time
 from engine.log.durability import Durability
+from engine.log.files import LogContext
 from engine.log.index_repair import mending
-from engine.log.maintenance.maintenance import Maintenance
+from engine.log.maintenance import Maintenance
 from engine.log.open.loader import Loader, LoadRequest
-from engine.log.producers import LogProducers
 from engine.log.read.fetch import deletion_target
 from engine.log.read.reader import LogReader
 from engine.log.results import Appended, LogTag, Recovery, RollResult
-from engine.log.state import LogState
+from engine.log.state import Impatient, LogCore, LogState
 from engine.log.truncation import Truncation, plan_truncation
 from engine.records.batch import OFFSET_LENGTH_EPOCH
 from engine.records.budget import DecodeBudget
 from engine.records.header import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from engine.segment.segments import close_all
-from engine.state.verdict import NOTHING_TO_APPLY, Duplicate, Verdict
+from engine.state.producer_entry import Idle, ProducerEntry
+from engine.state.producer_verdict import NOTHING_TO_APPLY, Duplicate, Verdict
 from engine.state.watermarks import Watermarks
 from engine.types import (
     INT64_MAX,
@@ -41,6 +40,40 @@ from engine.types import (
     OffsetMetadata,
     TopicPartition,
 )
+
+
+class LogProducers:
+    """The log's producer state. Thread-safe."""
+
+    def __init__(self, core: LogCore) -> None:
+        self._core = core
+
+    @property
+    def count(self) -> int:
+        """The number of producers in the state, expired ones included."""
+        return len(self._core.state.producers)
+
+    @property
+    def highest_id(self) -> int:
+        """The greatest producer id that the state has seen; -1 if none."""
+        return self._core.state.producers.highest_producer_id
+
+    def active(self) -> tuple[ProducerEntry, ...]:
+        """Return the producers that are not expired, by id."""
+        with self._core.lock:
+            core = self._core
+            return core.state.producers.active_producers(core.context.clock.now_ms())
+
+    def expire(self) -> int:
+        """Remove expired producers; return how many."""
+        with self._core.lock:
+            core = self._core
+            return core.state.producers.expire(core.context.clock.now_ms())
+
+    def forget_idle(self, last: Idle) -> None:
+        """Remove the producers that have been idle for at least as long as `last`."""
+        with self._core.lock:
+            self._core.state.producers.forget_idle(last)
 
 
 class Log:

@@ -1,30 +1,42 @@
-"""The state that a log's lock guards, and each step under it.
+"""The state that a log's lock guards, each step under it, and the core that a log's parts share.
 
-Every method but `view` needs the log lock. `Log` calls the steps in order; the steps decide where
-batches are placed, when a segment rolls, and what changes when an offset moves.
+Every method of the state but `view` needs the log lock. `Log` calls the steps in order; the steps
+decide where batches are placed, when a segment rolls, and what changes when an offset moves.
+
+Every part keeps the same core. When the log moves to another data directory, context and state are
+replaced under all locks. So a part reads both from the core at the start of each step, and uses
+that pair until the step ends.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from engine.errors import InvalidRecord, Overloaded, StorageFull, UnexpectedAppendOffset, WouldBlock
+from engine.errors import (
+    InvalidRecord,
+    Overloaded,
+    StorageFull,
+    StorageOffline,
+    TopicNotFound,
+    UnexpectedAppendOffset,
+    WouldBlock,
+)
 from engine.fs.port import OpenDirectory
-from engine.log.append.analyse import Incoming
-from engine.log.context import LogContext
-from engine.log.files import LocalLog
+from engine.log.analyse import Incoming
+from engine.log.files import LocalLog, LogContext
 from engine.log.open.loader import LoadedLog, LoadRequest
 from engine.log.results import Appended, CopySource, Fetched, LogTag
 from engine.log.truncation import Truncation
-from engine.log.view import LogView
 from engine.records.header import MAGIC_2, BatchHeader
-from engine.segment.roll_params import RollParams
-from engine.segment.segment import Segment, locate_surely
-from engine.state.producer_windows import encode_windows
-from engine.state.verdict import Accepted, Duplicate
+from engine.segment.segment import RollParams, Segment, locate_surely
+from engine.segment.segments import SegmentSnapshot
+from engine.state.producer_table import encode_windows
+from engine.state.producer_verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
 from engine.types import (
     INT32_MAX,
@@ -469,3 +481,78 @@ def _ensure_offsets_left(offset: int, count: int) -> None:
             f"records from offset {offset} on do not fit: offsets end at 2^63 - 1; append to "
             "another topic"
         )
+
+
+class LogView(NamedTuple):
+    """Matching segments and watermarks."""
+
+    segments: SegmentSnapshot
+    marks: Watermarks
+    leader_epoch: int
+    truncations: int
+    """The value of `LogState.truncations` when the view was taken: even."""
+
+
+PATIENCE_SECONDS: Final = 0.002
+"""Longer than any step under a lock that does not wait for the disk; see docs/concurrency.md."""
+
+
+class Impatient:
+    """A lock for callers that must not wait: `with` raises WouldBlock after a short timeout."""
+
+    __slots__ = ("_lock", "_seconds")
+
+    def __init__(self, lock: threading.Lock, seconds: float = PATIENCE_SECONDS) -> None:
+        self._lock = lock
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        acquire = self._lock.acquire
+        if not (acquire(False) or acquire(timeout=self._seconds)):
+            raise WouldBlock
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        self._lock.release()
+
+
+class LogCore:
+    """The locks are taken in the order of their definition; see docs/concurrency.md."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        state: LogState,
+    ) -> None:
+        self.topic_partition: Final = topic_partition
+        self.topic_id: Final = topic_id
+        self.context = context
+        self.state = state
+        self.is_closed = False
+        self.is_deleted = False
+        """Whether the topic was deleted: reads continue, appends are refused."""
+        self.reshaping: Final = threading.Lock()
+        """While held, no segment is removed from the log."""
+        self.syncing: Final = threading.Lock()
+        """While held, no other thread commits."""
+        self.naming: Final = threading.Lock()
+        """While held, the directory is not renamed."""
+        self.lock = threading.Lock()
+        """Guards the state."""
+
+    def ensure_open(self) -> None:
+        """Raise StorageOffline if the log was closed."""
+        if self.is_closed:
+            raise self.closed()
+
+    def ensure_kept(self) -> None:
+        """Raise TopicNotFound if the topic was deleted."""
+        if self.is_deleted:
+            topic = self.topic_partition.topic
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+
+    def closed(self) -> StorageOffline:
+        """Return the error of an operation on a closed log."""
+        name = str(self.topic_partition)
+        return StorageOffline(f"{name} is closed", log=name)

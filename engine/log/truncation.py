@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.log.context import LogContext
-from engine.log.files import LocalLog
+from engine.log.files import LocalLog, LogContext
 from engine.log.open.rebuild import observe_up_to
 from engine.records.header import BatchHeader
-from engine.segment.cut import plan_cut
+from engine.segment.recovery import plan_cut
 from engine.segment.segment import Segment, SegmentCut
 from engine.state.producers import ProducerStates
 

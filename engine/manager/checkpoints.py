@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.errors import CorruptCheckpoint, Overloaded, StorageFull
 from engine.fs import names
 from engine.fs.health import DirectoryHealth

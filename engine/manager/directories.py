@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from engine.checkpoint.directory_set import DirectorySet
-from engine.checkpoint.topics_file import TopicEntry, TopicsCopy
+from engine.checkpoint.tidelog_files import DirectorySet, TopicEntry, TopicsCopy
 from engine.errors import (
     CorruptCheckpoint,
     InvalidDataDirectory,
@@ -32,8 +31,7 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.names import parse_partition_directory, unique_id_of
 from engine.log.log import Log
 from engine.manager.directory import DataDirectory
-from engine.manager.membership import decide
-from engine.manager.offline import OfflineLog
+from engine.manager.membership import OfflineLog, decide
 from engine.manager.topics import Topic
 from engine.types import TopicPartition
 

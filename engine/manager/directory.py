@@ -13,28 +13,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.directory_set import (
+from engine.checkpoint.kafka_files import CleanShutdownMarker
+from engine.checkpoint.tidelog_files import (
     DirectorySet,
+    ProducerIds,
+    TopicEntry,
+    TopicsCopy,
+    TopicsFile,
     read_directory_set,
     write_directory_set,
 )
-from engine.checkpoint.producer_ids import ProducerIds
-from engine.checkpoint.topics_file import TopicEntry, TopicsCopy, TopicsFile
 from engine.config import LogConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory, Overloaded, StorageError
 from engine.fs import names
-from engine.fs.atomic import ensure_directory
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock, ensure_directory, ensure_files
 from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_directory
-from engine.fs.places import ensure_files
 from engine.fs.port import OpenDirectory
-from engine.log.context import LogContext
+from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.results import LogTag
 from engine.manager.checkpoints import Checkpoints
-from engine.manager.deletion import Deletion
-from engine.manager.partitions import LeftState, Partitions
+from engine.manager.partitions import Deletion, LeftState, Partitions
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)

@@ -4,35 +4,92 @@ The copy is filled like a follower's log, with the offsets of the original, whic
 the original is locked for some milliseconds: the rest is copied, the original is renamed
 `…-delete`, the copy gets the partition's name, and the log continues in it.
 
-The directory of the copy, Kafka's `…-future`, is created when the move is requested, and records
-the move for the next start. After a crash the names decide. Before the first rename the copy is
-useless, because the original may have been truncated since; the move starts again. After it the
-copy is complete and on disk, and its name has the same id as the original's; the next start
-finishes the move.
+The directory of the copy, Kafka's `…-future`, with the topic id in it, is created before the
+request for the move is answered, and removed when the move ends or fails; so it records the move
+for the next start. After a crash the names decide. Before the first rename the copy is useless,
+because the original may have been truncated since; the move starts again. After it the copy is
+complete and on disk, and its name has the same id as the original's; the next start finishes the
+move.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from engine.checkpoint.epochs import write_epochs
-from engine.errors import OffsetError, Recovering, StorageError
+from engine.checkpoint.kafka_files import write_epochs
+from engine.errors import (
+    OffsetError,
+    Overloaded,
+    Recovering,
+    StorageError,
+    StorageFull,
+    StorageOffline,
+)
 from engine.fs import names
-from engine.fs.atomic import replace_atomically
+from engine.fs.directories import replace_atomically
 from engine.log.log import Log
-from engine.log.maintenance.maintenance import Maintenance
+from engine.log.maintenance import Maintenance
 from engine.log.open.loader import LoadRequest
 from engine.log.results import CopySource, Fetched, ReadEnd
 from engine.manager.directory import DataDirectory
 from engine.manager.topics import Topic
 from engine.records.scan import iter_headers
 from engine.topic_keys import MIB
-from engine.types import AppendOrigin, FetchIsolation, LogStartReason
+from engine.types import AppendOrigin, FetchIsolation, LogStartReason, TopicPartition
+
+
+class WantedMoves:
+    """At most one move for each partition. All methods need the manager's admin lock."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[TopicPartition, tuple[DataDirectory, Path]] = {}
+
+    def adopt(self, found: Mapping[TopicPartition, tuple[DataDirectory, Path]]) -> None:
+        """Take over the moves that a start has found."""
+        self._wanted = dict(found)
+
+    def targets(self) -> dict[TopicPartition, Path]:
+        """Return the target directory of each partition."""
+        return {log: target.path for log, (target, _) in self._wanted.items()}
+
+    def want(self, topic: Topic, log: TopicPartition, target: DataDirectory) -> Path:
+        """Return the directory of a move, created durably unless it exists.
+
+        It replaces a move to another target. Raises Overloaded, StorageError.
+        """
+        known, path = self._wanted.get(log, (None, Path()))
+        if known is target:
+            return path
+        self.give_up([log])
+        path = target.path / names.future_directory_name(log, uuid.uuid4().hex)
+        try:
+            target.partitions.make_directory(topic, path)
+        except (Overloaded, StorageFull):
+            target.deletion.discard(path)
+            raise
+        target.sync()
+        self._wanted[log] = target, path
+        return path
+
+    def end(self, log: TopicPartition) -> None:
+        """Note that the move has ended; its directory was renamed or removed."""
+        self._wanted.pop(log, None)
+
+    def give_up(self, logs: Iterable[TopicPartition]) -> None:
+        """Cancel moves that are not running, and remove their directories if the disk works."""
+        for log in logs:
+            if log in self._wanted:
+                target, path = self._wanted.pop(log)
+                with contextlib.suppress(StorageOffline):  # without an original a start removes it
+                    target.deletion.discard(path)
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final
 from engine.config import EngineConfig
 from engine.log.log import Log
 from engine.scheduler import Scheduler
-from engine.state.shared_room import SharedRoom
+from engine.state.producer_table import SharedRoom
 
 RECOUNT_DELAY_MS: Final = 100
 """How soon the logs are counted after a limit may have been reached."""

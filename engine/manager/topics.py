@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeAlias
 
-from engine.checkpoint.partition_metadata import format_topic_id
-from engine.checkpoint.topics_file import TopicEntry
+from engine.checkpoint.kafka_files import format_topic_id
+from engine.checkpoint.tidelog_files import TopicEntry
 from engine.config import EngineConfig, LogConfig
 from engine.errors import (
     InconsistentTopicId,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from engine.errors import CorruptBatch, InvalidRequest, StoredDataCorrupt
-from engine.fs.filesystem import File, FileSystem
+from engine.fs.port import File, FileSystem
 from engine.records.batch import BatchView
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.types import Buffer

@@ -2,7 +2,7 @@
 
 An index has no checksum. Entries that this process wrote or rebuilt are trusted. An entry found on
 disk is only used if an intact batch begins at its position; otherwise the index or that batch is
-damaged, and `engine.segment.reindexing` finds out which.
+damaged, and `engine.segment.index_checks` finds out which.
 """
 
 from __future__ import annotations

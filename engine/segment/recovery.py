@@ -1,7 +1,16 @@
-"""Recovers one segment from its log file.
+"""A segment after a crash is cut or split: what is whole is kept.
 
-It depends only on the segment and the state below it. Like Kafka, it truncates at the first invalid
-batch, torn or damaged, but it reports which of the two it was. Mirrors `LogSegment.recover`.
+Recovery depends only on the segment and the state below it. Like Kafka, it truncates at the first
+invalid batch, torn or damaged, but it reports which of the two it was. Mirrors
+`LogSegment.recover`.
+
+The plan of a truncation changes nothing. Batches are located as for reads, without a lock. Index
+entries found on disk are verified before use, because an index has no checksum: if one is wrong,
+the truncation fails before it has changed anything, and the index can be rebuilt.
+
+Old brokers could write segments with offsets that are too large for their indexes, with base offset
+0 and an offset above 2**31 - 1 for example. A split copies the batches unchanged into new segments,
+each named after its first batch (`LocalLog.splitOverflowedSegment`, `LogSegment.appendFromFile`).
 """
 
 from __future__ import annotations
@@ -10,16 +19,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.errors import CorruptBatch, InvalidRecord, SegmentOverflow
+from engine.errors import CorruptBatch, InvalidRecord, InvalidRequestValue, SegmentOverflow
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker, parse_end_marker
 from engine.records.header import BatchHeader, frame_size
 from engine.records.scan import Tail
 from engine.segment.file_records import FileRecords
-from engine.segment.segment import Segment
+from engine.segment.index_checks import ensure_true
+from engine.segment.segment import NO_MAXIMUM, Segment, SegmentCut
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
-from engine.types import INT32_MAX, INT64_MAX, OffsetPosition
+from engine.types import INT32_MAX, INT64_MAX, NO_TIMESTAMP, OffsetPosition, TimestampOffset
 
 SCAN_CHUNK_BYTES: Final = 1024 * 1024
 """How much of a segment is read and verified at once; a larger batch is read whole."""
@@ -181,3 +191,120 @@ def _is_misplaced(segment: Segment, position: int, header: BatchHeader, followin
         segment=str(segment.records.path),
         offset=header.last_offset,
     )
+
+
+COPY_BYTES: Final = 1024 * 1024
+"""How much is copied in one append, and covered by at most one index entry."""
+
+
+def has_overflow(segment: Segment) -> bool:
+    """Whether the segment's last offset is too far from its base offset."""
+    last_offset = segment.base_offset - 1
+    for _, header in segment.headers():
+        last_offset = header.last_offset
+    return last_offset - segment.base_offset > INT32_MAX
+
+
+def split_overflowed(segment: Segment, create: Callable[[int], Segment]) -> list[Segment]:
+    """Return new segments, sealed and synced, that together hold the bytes of `segment`.
+
+    `create` creates an empty segment with the given base offset, whose files are not live yet.
+    Raises InvalidRequestValue for a segment that needs no split.
+    """
+    if not has_overflow(segment):
+        raise InvalidRequestValue(f"{segment} needs no split")
+    modified_ms = segment.modified_ms
+    parts: list[Segment] = []
+    position = 0
+    while position < segment.size_bytes:
+        _, first = next(segment.headers(position))
+        part = create(segment.records.first_offset(position, first))
+        parts.append(part)
+        position += append_from(part, segment, position)
+    assert sum(part.size_bytes for part in parts) == segment.size_bytes, "a split loses nothing"
+    for part in parts:
+        part.seal()
+        part.flush()
+        part.set_modified_ms(modified_ms)
+    return parts
+
+
+def append_from(target: Segment, source: Segment, position: int) -> int:
+    """Copy batches of `source` from `position` on, while their offsets fit into `target`.
+
+    Returns the bytes copied.
+    """
+    copied = 0
+    while position + copied < source.size_bytes:
+        taken = _take(target, source, position + copied)
+        if not taken:
+            break
+        size = sum(header.size_bytes for header in taken)
+        maximum = _maximum(taken)
+        data = source.records.read(position + copied, size)
+        target.append(data, taken[-1].last_offset, maximum.timestamp, maximum.offset)
+        copied += size
+    return copied
+
+
+def _take(target: Segment, source: Segment, position: int) -> list[BatchHeader]:
+    """Return the headers of the next batches to copy; a single batch may exceed the size."""
+    taken: list[BatchHeader] = []
+    size = 0
+    for _, header in source.headers(position):
+        if header.last_offset - target.base_offset > INT32_MAX:
+            break
+        if taken and size + header.size_bytes > COPY_BYTES:
+            break
+        taken.append(header)
+        size += header.size_bytes
+    return taken
+
+
+def _maximum(headers: list[BatchHeader]) -> TimestampOffset:
+    """Return the largest timestamp and the last offset of the first batch that has it."""
+    maximum = TimestampOffset(NO_TIMESTAMP, headers[0].last_offset)
+    for header in headers:
+        if header.max_timestamp > maximum.timestamp:
+            maximum = TimestampOffset(header.max_timestamp, header.last_offset)
+    return maximum
+
+
+def plan_cut(segment: Segment, offset: int) -> SegmentCut:
+    """Return how much of a segment stays when all batches with `offset` or later are removed.
+
+    A batch that holds `offset` is removed whole. Batches that are appended later are removed too.
+    Reads the headers from the last time index entry below `offset` on; takes no lock. Raises
+    CorruptIndex if an index is wrong, StoredDataCorrupt, and OSError.
+    """
+    size_bytes = segment.size_bytes
+    found = segment.locate(offset, size_bytes)
+    position = size_bytes if found is None else found.position
+    start, maximum = _proven_start(segment, offset, position)
+    last = None
+    for _, header in segment.records.ascending_headers(
+        start, position, next_offset=segment.base_offset
+    ):
+        if header.max_timestamp > maximum.timestamp:
+            maximum = TimestampOffset(header.max_timestamp, header.last_offset)
+        last = header
+    offsets, times = segment.indexes.offset, segment.indexes.time
+    kept = offsets.kept_below(offset), times.kept_below(offset)
+    return SegmentCut(offset, position, maximum, last, *kept)
+
+
+def _proven_start(segment: Segment, offset: int, position: int) -> tuple[int, TimestampOffset]:
+    """Return the position to read headers from, and the largest timestamp before it.
+
+    Verifies the last remaining entries of the two indexes, on which later look-ups rely.
+    """
+    offsets, times = segment.indexes.offset, segment.indexes.time
+    last_kept = offsets.lookup(offset - 1).position
+    if 0 < last_kept >= position:
+        raise segment.proofs.disproved(offsets.path, f"leads to byte {last_kept}, past {offset}")
+    segment.proofs.ensure_batch_at(last_kept, offsets)
+    entry = times.floor_by_offset(offset - 1)
+    ensure_true(segment, entry)
+    start = offsets.lookup(entry.offset).position
+    segment.proofs.ensure_batch_at(start, offsets)
+    return start, entry if entry.timestamp >= 0 else NO_MAXIMUM

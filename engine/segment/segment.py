@@ -15,16 +15,26 @@ from typing import Final, NamedTuple
 from engine.config import LogConfig
 from engine.errors import CorruptBatch, CorruptIndex, SegmentOverflow, StoredDataCorrupt
 from engine.fs import names
-from engine.fs.filesystem import FileSystem
+from engine.fs.port import FileSystem
 from engine.index.sparse import Kept
 from engine.records.header import HEADER_BYTES, MAGIC_2, BatchHeader, parse_header
 from engine.records.scan import iter_headers, scan_batches
 from engine.segment.file_records import BatchPosition, FileRecords, NotCached
-from engine.segment.indexes import SegmentIndexes
+from engine.segment.indexes import Resting, SegmentIndexes
 from engine.segment.proofs import IndexProofs
-from engine.segment.resting import Resting
-from engine.segment.roll_params import RollParams
 from engine.types import INT32_MAX, NO_TIMESTAMP, Buffer, OffsetPosition, TimestampOffset
+
+
+class RollParams(NamedTuple):
+    """The append and the limits that decide whether a segment rolls; Kafka's `RollParams`."""
+
+    max_segment_ms: int
+    max_segment_bytes: int
+    max_timestamp: int
+    max_offset: int
+    size_bytes: int
+    now_ms: int
+
 
 MAX_CACHED_READ_BYTES: Final = 1024 * 1024
 """Larger reads go to a worker, even from the page cache: 10,000 checksums take about 3 ms."""

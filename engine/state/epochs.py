@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from engine.checkpoint.epochs import read_epochs, write_epochs
+from engine.checkpoint.kafka_files import read_epochs, write_epochs
 from engine.errors import InvalidRequestValue
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
 from engine.fs.port import FileSystem

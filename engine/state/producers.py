@@ -26,16 +26,13 @@ from engine.fs.port import File, FileSystem
 from engine.records.control import EndMarker
 from engine.records.header import BatchHeader
 from engine.state.producer_entry import Idle, ProducerEntry
-from engine.state.producer_snapshot import (
+from engine.state.producer_snapshots import (
+    SnapshotFiles,
     encode_snapshot,
     in_table_order,
 )
-from engine.state.producer_table import ProducerTable
-from engine.state.producer_windows import windows_of
-from engine.state.shared_room import SharedRoom
-from engine.state.snapshot_files import SnapshotFiles
-from engine.state.transactions import OpenTransaction, Transactions
-from engine.state.verdict import (
+from engine.state.producer_table import ProducerTable, SharedRoom, windows_of
+from engine.state.producer_verdict import (
     NOTHING_TO_APPLY,
     Accepted,
     Staging,
@@ -43,6 +40,7 @@ from engine.state.verdict import (
     duplicate_of,
     ensure_repeatable,
 )
+from engine.state.transactions import OpenTransaction, Transactions
 from engine.types import (
     NO_PRODUCER_ID,
     UNKNOWN_OFFSET_METADATA,

@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
 from engine.clock import SystemClock
 from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint
 from engine.fs import names
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
 from engine.fs.names import parse_partition_directory
 from engine.fs.port import FileSystem
 from engine.log.results import Recovery
 from engine.manager.manager import LogManager
-from engine.manager.offline import OfflineLog
+from engine.manager.membership import OfflineLog
 from engine.metrics import NullRecorder
 from engine.scheduler import ThreadScheduler
 from engine.tools.findings import Finding, Severity

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.directory_set import DirectorySet, read_directory_set
-from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.producer_ids import ProducerIds
-from engine.checkpoint.topics_file import TopicsCopy, TopicsFile
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
+from engine.checkpoint.tidelog_files import (
+    DirectorySet,
+    ProducerIds,
+    TopicsCopy,
+    TopicsFile,
+    read_directory_set,
+)
 from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory
 from engine.fs import names

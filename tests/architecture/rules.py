@@ -15,14 +15,7 @@ FILE_LINES = 700
 POSITIONAL_PARAMETERS = 5
 MIN_SENTENCE_WORDS = 4
 
-CALL_THE_SYSTEM = frozenset(
-    {
-        "engine/fs/filesystem.py",
-        "engine/fs/posix_file_system.py",
-        "engine/fs/posix_files.py",
-        "engine/fs/posix_lock.py",
-    }
-)
+CALL_THE_SYSTEM = frozenset({"engine/fs/posix.py"})
 SYSTEM_MODULES = frozenset(
     "fcntl io mmap os shutil socket subprocess tempfile".split()  # noqa: SIM905 - a list of words
 )

@@ -25,7 +25,7 @@ PLANTED = [
     ("engine/index/__init__.py", "import engine.checkpoint", "engine-layers"),
     ("engine/types.py", "def late() -> None:\n    import engine.manager", "engine-layers"),
     ("engine/annex.py", "", "engine-layers"),
-    ("engine/log/append/__init__.py", "import engine.log.state", "log-layers"),
+    ("engine/log/analyse.py", "import engine.log.state", "log-layers"),
     ("engine/log/annex.py", "", "log-layers"),
     ("schemas/__init__.py", "import engine.types", "schemas-alone"),
     ("pyspark_tidelog/__init__.py", "import schemas", "spark-alone"),

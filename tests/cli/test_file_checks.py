@@ -9,8 +9,8 @@ import pytest
 
 from app.client.checking import Subject, check_directories
 from app.client.terminal import Terminal
-from engine.fs.filesystem import PosixFileSystem
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
+from engine.fs.posix import PosixFileSystem
 from engine.records.scan import iter_headers
 from engine.runtime import Runtime
 from tests.cli.conftest import Run, objects

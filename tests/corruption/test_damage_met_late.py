@@ -15,9 +15,7 @@ from engine.log.results import ReadEnd
 from engine.records.header import HEADER_BYTES
 from engine.records.scan import iter_headers
 from engine.segment import proofs
-from engine.segment.abort_proofs import ensure_aborts_known
-from engine.segment.reindexing import Reindexing
-from engine.segment.sanity import ensure_sane
+from engine.segment.index_checks import Reindexing, ensure_aborts_known, ensure_sane
 from engine.segment.segment import Segment
 from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, World

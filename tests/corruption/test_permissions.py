@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import LogOffline, StorageOffline
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.manager.manager import LogManager
 from engine.records.control import ControlType
 from tests.support.builders import EVENTS, World, new_batch

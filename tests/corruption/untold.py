@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint.lines import parse_lines, parse_number
+from engine.checkpoint.kafka_files import parse_lines, parse_number
 from engine.errors import CorruptBatch, CorruptCheckpoint
 from engine.fs import names
 from engine.index.offset import ENTRY

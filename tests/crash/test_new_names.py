@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.kafka_files import read_epochs
 from engine.errors import StorageFull
 from engine.fs import names
 from engine.manager.opening import flush_and_close

@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.config import LogConfig
 from engine.fs import names
 from engine.log.log import Log

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.gaps import SegmentGap, read_gaps
+from engine.checkpoint.tidelog_files import SegmentGap, read_gaps
 from engine.config import LogConfig
 from engine.fs.names import SEGMENT_GAPS
 from engine.log.log import Log

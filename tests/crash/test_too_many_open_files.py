@@ -16,11 +16,11 @@ from random import Random
 import pytest
 
 from bench.stock import opened as opened_on_disk
-from engine.background.retention import run_retention_pass
 from engine.errors import Overloaded, StorageFull, StorageOffline, TopicNotFound
 from engine.fs import names
 from engine.log.durability import FLUSH_AGAIN_MS
 from engine.records.control import ControlType, build_end_marker
+from engine.runtime import run_retention_pass
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.crash.test_last_steps import ready_to_move
 from tests.simulation.determinism import deterministic

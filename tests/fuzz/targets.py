@@ -13,13 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from engine.checkpoint.directory_set import read_directory_set
-from engine.checkpoint.epochs import read_epochs, write_epochs
-from engine.checkpoint.gaps import read_gaps
-from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.partition_metadata import read_topic_id
-from engine.checkpoint.producer_ids import ProducerIds
-from engine.checkpoint.topics_file import TopicsFile
+from engine.checkpoint.kafka_files import OffsetCheckpoint, read_epochs, read_topic_id, write_epochs
+from engine.checkpoint.tidelog_files import ProducerIds, TopicsFile, read_directory_set, read_gaps
 from engine.config import LogConfig
 from engine.errors import (
     CorruptBatch,
@@ -36,7 +31,7 @@ from engine.fs import names
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.index.transaction import TransactionIndex
-from engine.log.append.analyse import AnalysisLimits, analyse
+from engine.log.analyse import AnalysisLimits, analyse
 from engine.records.batch import BatchView, stamp_crc
 from engine.records.builder import build_batch
 from engine.records.check import check_records
@@ -53,7 +48,7 @@ from engine.records.header import (
 )
 from engine.records.record import decode_records
 from engine.records.scan import Tail, iter_headers, scan_batches
-from engine.state.producer_snapshot import CHECKED_POSITION, decode_snapshot, encode_snapshot
+from engine.state.producer_snapshots import CHECKED_POSITION, decode_snapshot, encode_snapshot
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.filesystem import ForgetfulDisk

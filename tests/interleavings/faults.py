@@ -100,7 +100,7 @@ FAULTS: Final = (
         "a compacted segment is put in place while another thread takes its sources away",
         (
             Edit(
-                "engine/log/maintenance/compaction.py",
+                "engine/log/maintenance.py",
                 "        with self._reshaping:\n            self.ensure_current()\n",
                 "        if True:\n            self.ensure_current()\n",
             ),

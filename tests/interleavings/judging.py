@@ -18,8 +18,8 @@ from engine.errors import (
     Recovering,
     SegmentNotFound,
 )
+from engine.log.read.reader import Split
 from engine.log.read.segment_files import SegmentFile
-from engine.log.read.splits import Split
 from engine.log.results import Fetched, Listing
 from engine.state.watermarks import Watermarks
 from engine.types import INT64_MAX, FetchIsolation, TimestampAndOffset

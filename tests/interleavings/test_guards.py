@@ -14,32 +14,29 @@ from typing import Any, Final
 import pytest
 
 from engine.background.mover import PartitionMover
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.cleaner.cleaner import LogCleaner
 from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.index.sparse import SparseIndex
 from engine.log import index_repair
-from engine.log.core import LogCore
 from engine.log.files import LocalLog, SyncOrder
 from engine.log.read.segment_files import FileKind
-from engine.log.state import LogState
+from engine.log.state import LogCore, LogState
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
 from engine.manager.manager import LogManager
-from engine.manager.moves import WantedMoves
-from engine.manager.moving import Move
+from engine.manager.moving import Move, WantedMoves
 from engine.manager.opening import ProgressBoard
 from engine.runtime import Runtime
-from engine.segment import abort_proofs
+from engine.segment import index_checks
 from engine.segment.file_records import FileRecords
-from engine.segment.indexes import SegmentIndexes
-from engine.segment.resting import Resting
+from engine.segment.indexes import Resting, SegmentIndexes
 from engine.segment.segment import Segment
 from engine.state.epochs import LeaderEpochCache
+from engine.state.producer_table import SharedRoom
 from engine.state.producers import ProducerStates
-from engine.state.shared_room import SharedRoom
 from tests.simulation.runs import failure_of
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import Compacted
@@ -197,7 +194,7 @@ GUARDS: Final = (
         not_in=frozenset({"begin_anew", "forget_transactions"}),
     ),
     Guard(Resting, ("_files",), own("_lock"), only_set=True),
-    Guard(abort_proofs, ("_prove",), lambda segment: [[segment.proofs.proving]]),
+    Guard(index_checks, ("_prove",), lambda segment: [[segment.proofs.proving]]),
     # -- the data directories
     Guard(Checkpoints, ("_write", "_write_marks"), own("_writing")),
     Guard(Checkpoints, ("_marks", "_read_promises", "kept"), own("_writing"), only_set=True),

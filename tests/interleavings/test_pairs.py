@@ -10,8 +10,7 @@ from pathlib import Path
 from engine.errors import StorageOffline
 from engine.fs import names
 from engine.log.log import Log
-from engine.log.maintenance.compaction import CleaningAborted, Compaction
-from engine.log.maintenance.maintenance import Maintenance
+from engine.log.maintenance import CleaningAborted, Compaction, Maintenance
 from engine.log.results import CopySource
 from engine.segment.segment import Segment
 from tests.interleavings.pairs import each_interruption

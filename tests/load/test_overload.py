@@ -21,8 +21,8 @@ import pytest
 
 from bench.memory import processor_seconds
 from engine.config import EngineConfig
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import CLEAN_SHUTDOWN_FILE, DELETED_SUFFIX
+from engine.fs.posix import PosixFileSystem
 from engine.tools.verify import DirectoryCheck
 from tests.load.crowd import MIX, PARTITIONS, WRITES, Crowd, Tally, Window
 from tests.support.process import Process, all_values, serving_process

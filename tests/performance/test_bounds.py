@@ -3,7 +3,7 @@
 import tracemalloc
 from pathlib import Path
 
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from tests.support.builders import World, new_batch
 from tests.support.logs import fill, with_config

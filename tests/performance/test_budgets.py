@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.operations.service import Service
-from engine.fs import posix_files
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs import posix
+from engine.fs.posix import PosixFileSystem
 from tests.support.builders import DATA, SMALL_INDEXES, new_batch, with_data
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.service import BATCHES, NDJSON, RAW, RECORDS, log_of, open_service
@@ -166,7 +166,7 @@ async def test_appends_leave_nothing_behind(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After hundreds of them as many objects are alive as before."""
-    monkeypatch.setattr(posix_files, "_sync_data", lambda _: None)  # disks have nothing to do here
+    monkeypatch.setattr(posix, "_sync_data", lambda _: None)  # disks have nothing to do here
     async with open_service(tmp_path) as service:
         connection = await prepared(service)
         kept = []
@@ -213,7 +213,7 @@ def test_a_call_of_the_port_is_one_of_the_system(
             return real(number, about, *more)
 
         monkeypatch.setattr(os, name, noted)
-    monkeypatch.setattr(posix_files, "_sync_data", lambda _: called.append(("fdatasync", None)))
+    monkeypatch.setattr(posix, "_sync_data", lambda _: called.append(("fdatasync", None)))
     with PosixFileSystem().open(tmp_path / "file", create=True) as file:
         one, many = bytearray(b"one"), [bytearray(b"two"), bytearray(b"three")]
         file.append(one)

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from app.api.application import ALL_ROUTERS
 from app.operations.service import Service
 from engine.background.committer import LOOK_AFTER
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, OFFSETS, RAW, RECORDS, local, log_of, open_service

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.kafka_files import read_epochs
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
 from engine.state.epochs import LeaderEpochCache
 from engine.types import EpochOffset

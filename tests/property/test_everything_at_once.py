@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 
-from engine.background.retention import run_retention_pass
 from engine.clock import SystemClock
 from engine.config import CleanerConfig, EngineConfig
 from engine.errors import OffsetBelowLogStart, PartitionNotFound, StorageOffline, TopicNotFound
@@ -23,7 +22,7 @@ from engine.log.log import Log
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec
-from engine.runtime import Runtime
+from engine.runtime import Runtime, run_retention_pass
 from engine.topic_values import ConfigValue
 from engine.types import AppendOrigin, FetchIsolation, TopicPartition
 from tests.support.crew import Crew, sealed, unsealed

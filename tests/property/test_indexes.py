@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fs.filesystem import FileSystem, PosixFileSystem
+from engine.fs.port import FileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.index import sparse
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex

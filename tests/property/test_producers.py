@@ -20,11 +20,11 @@ from hypothesis.stateful import (
 )
 
 from engine.errors import ProducerError, ProducerFenced, SequenceGap
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.control import ControlType
 from engine.records.header import BatchHeader
+from engine.state.producer_verdict import Accepted, Duplicate
 from engine.state.producers import ProducerStates
-from engine.state.verdict import Accepted, Duplicate
 from engine.types import INT32_MAX, OffsetMetadata
 from tests.support.producers import (
     ABORT,

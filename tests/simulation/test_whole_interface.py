@@ -13,9 +13,8 @@ from engine.background.mover import PartitionMover
 from engine.background.scrubber import Scrubber
 from engine.cleaner.cleaner import LogCleaner
 from engine.log.durability import Durability
-from engine.log.log import Log
-from engine.log.maintenance.maintenance import Maintenance
-from engine.log.producers import LogProducers
+from engine.log.log import Log, LogProducers
+from engine.log.maintenance import Maintenance
 from engine.log.read.reader import LogReader
 from engine.manager.manager import LogManager
 from engine.runtime import Runtime

@@ -14,7 +14,7 @@ from app.store.kafka.store import KafkaStore
 from app.store.local.store import LocalStore
 from app.store.port import Partition, Store
 from engine.clock import SystemClock
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.metrics import NullRecorder
 from tests.support.cluster import bootstrap_of_cluster
 from tests.support.fake_kafka import fake_kafka

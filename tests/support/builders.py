@@ -11,13 +11,13 @@ from engine.config import EngineConfig, LogConfig
 from engine.fs.health import DirectoryHealth
 from engine.fs.names import partition_directory_name
 from engine.fs.port import FileSystem
-from engine.log.context import LogContext
+from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder, Recorder
 from engine.records.builder import build_batch
-from engine.segment.resting import SealedFiles
+from engine.segment.indexes import SealedFiles
 from engine.types import TopicPartition
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.time import START_MS, ManualClock, ManualScheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.cleaner.report import CleaningReport
+from engine.cleaner.cleaner import CleaningReport
 from engine.log.log import Log
 from engine.types import INT64_MAX
 from tests.support.log_model import Content, LogModel, Stored

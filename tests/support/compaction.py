@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.cleaner.cleaner import LogCleaner
-from engine.cleaner.report import CleaningReport
+from engine.cleaner.cleaner import CleaningReport, LogCleaner
 from engine.cleaner.selection import CleanableRange, cleanable_range
 from engine.config import CleanerConfig
 from engine.fs.names import CLEANER_CHECKPOINT

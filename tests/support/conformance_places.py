@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.kafka_files import read_epochs
 from engine.config import LogConfig
 from engine.fs import names
 from engine.log.log import Log

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.security.keys import add_key, changing_keys, revoke_key
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from tests.support.time import START_MS
 
 FS = PosixFileSystem()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.fs import posix_files
+from engine.fs import posix
 
 
 class DiskCalls:
@@ -74,9 +74,9 @@ def disk_calls() -> Iterator[DiskCalls]:
 
     rmdir = os.rmdir
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posix_files, "_sync_data", synced(vars(posix_files)["_sync_data"]))
+        patch.setattr(posix, "_sync_data", synced(vars(posix)["_sync_data"]))
         patch.setattr(os, "fsync", synced(os.fsync))
-        patch.setattr(posix_files, "_advise", calls.note_advice)
+        patch.setattr(posix, "_advise", calls.note_advice)
         for name in ("rename", "replace"):
             patch.setattr(os, name, renamed(getattr(os, name)))
         patch.setattr(os, "rmdir", removed)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.cleaner.report import CleaningReport
+from engine.cleaner.cleaner import CleaningReport
 from engine.errors import (
     InvalidTransactionState,
     Overloaded,

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from engine.fs.filesystem import FileSystem
-from engine.fs.port import DirectoryEntry, Space
+from engine.fs.port import DirectoryEntry, FileSystem, Space
 from tests.support.inodes import (
     UNLIMITED,
     Directory,

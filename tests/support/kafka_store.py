@@ -15,7 +15,7 @@ from app.store.kafka.read import followers
 from app.store.kafka.store import KafkaStore
 from app.store.port import Partition
 from engine.clock import SystemClock
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.results import Appended
 from engine.types import Buffer
 from tests.support.fake_kafka import FakeKafka

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.fs.filesystem import FileSystem
+from engine.fs.port import FileSystem
 
 
 @dataclass(frozen=True)

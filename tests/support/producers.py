@@ -10,8 +10,8 @@ from engine.records.header import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
+from engine.state.producer_verdict import Accepted, Duplicate, Verdict
 from engine.state.producers import ProducerStates
-from engine.state.verdict import Accepted, Duplicate, Verdict
 from engine.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

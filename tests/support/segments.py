@@ -10,10 +10,9 @@ from engine.config import LogConfig
 from engine.records.builder import build_batch
 from engine.records.header import BatchHeader
 from engine.records.scan import iter_headers
-from engine.segment.cut import plan_cut
-from engine.segment.reindexing import Reindexing
-from engine.segment.roll_params import RollParams
-from engine.segment.segment import Segment
+from engine.segment.index_checks import Reindexing
+from engine.segment.recovery import plan_cut
+from engine.segment.segment import RollParams, Segment
 from engine.state.producers import ProducerStates
 from engine.topic_keys import DAY_MS
 from engine.types import INT64_MAX, Buffer

@@ -33,9 +33,8 @@ def dump(
     printed in its place, and the exit code is then 1. Missing offsets are
     printed too: they are damage only if the log was never compacted.
     """
-    from engine.fs.filesystem import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
-    from engine.tools.dump import dump_file  # noqa: PLC0415 - only `dump` needs it
-    from engine.tools.entries import render  # noqa: PLC0415 - only `dump` needs it
+    from engine.fs.posix import PosixFileSystem  # noqa: PLC0415 - only `dump` needs it
+    from engine.tools.dump import dump_file, render  # noqa: PLC0415 - only `dump` needs it
 
     fs = PosixFileSystem()
     problems = 0

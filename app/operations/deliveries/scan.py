@@ -11,7 +11,6 @@ from app.operations.deliveries.table import Entry
 from app.store.port import Partition
 from engine.errors import CorruptBatch, InvalidRecord, TooLarge
 from engine.records.batch import BatchView
-from engine.records.chunks import records_of
 from engine.records.header import (
     CODEC_MASK,
     HEADER,
@@ -20,6 +19,7 @@ from engine.records.header import (
     MAGIC_2,
     Codec,
 )
+from engine.records.parts import records_of
 from engine.records.varint import encode_varint
 from engine.types import NO_PRODUCER_ID, Buffer
 

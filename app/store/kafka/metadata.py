@@ -12,7 +12,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 
 from app.store.kafka.connection import Address
-from engine.checkpoint.partition_metadata import format_topic_id
+from engine.checkpoint.kafka_files import format_topic_id
 
 ALL_TOPICS: Final = MetadataRequest(
     topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False

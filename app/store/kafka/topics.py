@@ -32,7 +32,7 @@ from app.store.kafka.metadata import NO_NODE, Metadata, uuid_of
 from app.store.kafka.partition import KafkaPartition
 from app.store.kafka.topic_configs import TopicConfig, alter, describe, wanted_overrides
 from app.store.port import Topics
-from engine.checkpoint.partition_metadata import format_topic_id
+from engine.checkpoint.kafka_files import format_topic_id
 from engine.errors import InvalidRequestValue, PartitionNotFound, TopicNotFound
 from engine.manager.topics import (
     Overrides,

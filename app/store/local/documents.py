@@ -13,8 +13,8 @@ import msgspec
 
 from app.limits.executors import Workers
 from app.store.documents import Document, Documents
-from engine.checkpoint.json_file import read_json, write_json
-from engine.checkpoint.lines import corrupt
+from engine.checkpoint.kafka_files import corrupt
+from engine.checkpoint.tidelog_files import read_json, write_json
 from engine.errors import CorruptCheckpoint
 from engine.fs.names import INGEST_FILE
 from engine.fs.port import FileSystem

@@ -13,7 +13,7 @@ from app.errors import InvalidBody
 from app.limits.executors import Workers
 from app.store.local.commits import Commits
 from engine.background.mover import MoveReport
-from engine.cleaner.report import CleaningReport
+from engine.cleaner.cleaner import CleaningReport
 from engine.cleaner.selection import CleanableRange
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log

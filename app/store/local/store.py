@@ -23,7 +23,7 @@ from engine.clock import Clock
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
-from engine.manager.offline import OfflineLog
+from engine.manager.membership import OfflineLog
 from engine.metrics import Recorder
 from engine.runtime import Runtime
 

@@ -2,17 +2,21 @@
 
 The passes, in the order of Kafka's `LogLoader`: leftovers of deletions and replacements, segments
 and their indexes, recovery of the unflushed tail, leader epochs, producer state. The `.log` files
-are the truth: what disagrees with them is rebuilt, and every cut is reported.
+are the truth: what disagrees with them is rebuilt, and every cut is reported to the service's log,
+the metrics and the caller. A gap between segments is accepted if it is intended or no records can
+have been lost in it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 
+from engine.checkpoint.tidelog_files import SegmentGap, read_gaps
 from engine.config import LogConfig
 from engine.errors import (
     CorruptCheckpoint,
@@ -21,25 +25,142 @@ from engine.errors import (
     StoredDataCorrupt,
 )
 from engine.fs import names
-from engine.log.context import LogContext
-from engine.log.files import LocalLog
-from engine.log.open.found_files import FoundFiles
-from engine.log.open.gaps import KnownGaps
-from engine.log.open.leftovers import finish_replacements
+from engine.fs.names import parse_partition_directory
+from engine.fs.port import FileSystem
+from engine.log.files import LocalLog, LogContext
+from engine.log.open.found_files import FoundFiles, finish_replacements
 from engine.log.open.rebuild import rebuild_epochs, rebuild_producers
-from engine.log.open.report import RecoveryReport
 from engine.log.results import LoadedOffsets, Recovery
+from engine.metrics import Recorder
 from engine.records.scan import Tail
-from engine.segment.recovery import SegmentRecovery, recover_segment
-from engine.segment.sanity import ensure_sane
+from engine.segment.index_checks import ensure_sane
+from engine.segment.recovery import SegmentRecovery, recover_segment, split_overflowed
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments, close_all
-from engine.segment.split import split_overflowed
 from engine.state.epochs import LeaderEpochCache
 from engine.state.producers import ProducerStates
-from engine.types import INT64_MAX, OffsetMetadata
+from engine.types import INT64_MAX, OffsetMetadata, TopicPartition
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGaps:
+    """The intended gaps of one log."""
+
+    is_gapless: bool = False
+    """Whether all intended gaps are known, because the log was never compacted."""
+    noted: Collection[SegmentGap] = ()
+    epoch_starts: Collection[int] = ()
+
+    @classmethod
+    def read(
+        cls, fs: FileSystem, path: Path | None, epochs: LeaderEpochCache, *, is_gapless: bool
+    ) -> Self:
+        """Return the gaps recorded in the file at `path`, if it exists, and in the epochs.
+
+        A damaged file allows every gap.
+        """
+        epoch_starts = {entry.start_offset for entry in epochs.entries}
+        if path is None:
+            return cls(is_gapless, (), epoch_starts)
+        try:
+            noted = read_gaps(fs, path)
+        except CorruptCheckpoint as error:
+            _LOG.warning("%s: missing offsets will not be noticed: %s", path.parent, error)
+            return cls(False, (), epoch_starts)
+        return cls(is_gapless, noted, epoch_starts)
+
+    def may_follow(self, base_offset: int, end_offset: int) -> bool:
+        """Whether a segment may begin at `base_offset` after one that ends at `end_offset`.
+
+        Compaction leaves gaps, and a follower's offsets may jump. A truncation inside a batch
+        removes the whole batch, and the next epoch begins at the truncation offset.
+        """
+        return (
+            base_offset == end_offset
+            or not self.is_gapless
+            or SegmentGap(end_offset, base_offset) in self.noted
+            or base_offset in self.epoch_starts
+        )
+
+
+class RecoveryReport:
+    """The report of one load; `recovery` is the result so far."""
+
+    def __init__(self, directory: Path, recorder: Recorder, *, was_clean: bool) -> None:
+        self.recovery = Recovery(was_clean)
+        self._directory = directory
+        self._recorder = recorder
+
+    @property
+    def _log(self) -> TopicPartition:
+        return parse_partition_directory(self._directory.name).topic_partition
+
+    def remaining(self, segments: int) -> None:
+        """Report how many segments have yet to be scanned."""
+        self._recorder.recovering(self._log, segments=segments)
+
+    def scanned(self, segment: Segment, result: SegmentRecovery) -> None:
+        """Report what the scan of one segment found and cut."""
+        damaged = result.tail is Tail.DAMAGED
+        if result.truncated_bytes:
+            level = logging.ERROR if damaged else logging.WARNING
+            _LOG.log(
+                level,
+                "%s: cut %d bytes after byte %d: %s",
+                segment.records.path,
+                result.truncated_bytes,
+                result.scanned_bytes,
+                result.reason,
+            )
+        elif damaged:
+            _LOG.error(
+                "%s is damaged after byte %d: %s",
+                segment.records.path,
+                result.scanned_bytes,
+                result.reason,
+            )
+        self._recorder.recovered(
+            self._log,
+            scanned_bytes=result.scanned_bytes,
+            truncated_bytes=result.truncated_bytes,
+            damaged=damaged,
+        )
+        before = self.recovery
+        self.recovery = replace(
+            before,
+            recovered_segments=before.recovered_segments + 1,
+            scanned_bytes=before.scanned_bytes + result.scanned_bytes,
+            truncated_bytes=before.truncated_bytes + result.truncated_bytes,
+            damage=result.reason if damaged else before.damage,
+        )
+
+    def removed(self, count: int) -> None:
+        """Count removed segments after the end of the log."""
+        removed = self.recovery.removed_segments + count
+        self.recovery = replace(self.recovery, removed_segments=removed)
+
+    def lost(self, what: str) -> None:
+        """Report missing records or wrong offsets; only the first fault is kept."""
+        _LOG.error("%s: %s", self._directory, what)
+        self.recovery = replace(self.recovery, damage=self.recovery.damage or what)
+
+    def compare_with_promises(
+        self, end_offset: int, *, recovery_point: int, high_watermark: int
+    ) -> None:
+        """Report if the log ends below what was durable and visible, or above its clean end."""
+        promised = max(recovery_point, high_watermark)
+        if end_offset < promised:
+            self.lost(
+                f"the log ends at {end_offset}, but {promised} was on disk: records are missing"
+            )
+        elif self.recovery.was_clean and 0 < recovery_point < end_offset:
+            # No checksum covers the offset of the last batch, and no later batch contradicts it.
+            self.lost(
+                f"the log ends at {end_offset}, but it was stopped at {recovery_point}: "
+                "the last offset, or that checkpoint, is wrong"
+            )
 
 
 @dataclass(frozen=True, slots=True)

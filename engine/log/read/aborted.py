@@ -14,8 +14,8 @@ from engine.errors import InvalidRequest, Overloaded
 from engine.records.batch import BatchView
 from engine.records.control import parse_end_marker
 from engine.records.scan import iter_headers
-from engine.segment.abort_proofs import ensure_aborts_known
 from engine.segment.file_records import NotCached
+from engine.segment.index_checks import ensure_aborts_known
 from engine.segment.segment import Segment
 from engine.types import AbortedTransaction, Buffer
 

@@ -25,7 +25,7 @@ from engine.log.read.aborted import (
     without_undelivered,
 )
 from engine.log.results import Fetched, ReadEnd, ReadPath
-from engine.log.view import LogView
+from engine.log.state import LogView
 from engine.records.scan import iter_headers
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read.fetch import readable_end
 from engine.log.results import Listing, SegmentInfo
-from engine.log.view import LogView
+from engine.log.state import LogView
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import parse_partition_directory
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from engine.types import FetchIsolation
 from tests.support.builders import World

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
+from engine.fs.posix import PosixFileSystem
 from engine.types import TopicPartition
 from tests.support.builders import World
 from tests.support.golden import golden_archive

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import base_offset_of
+from engine.fs.posix import PosixFileSystem
 from engine.index.offset import OffsetIndex
 from engine.index.time import TimeIndex
 from engine.index.transaction import TransactionIndex

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import LogConfig
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import parse_partition_directory
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from engine.records.batch import BatchView
 from engine.records.scan import iter_headers

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.index.transaction import TransactionIndex
 from engine.records.batch import BatchView
 from engine.records.control import EndMarker, parse_end_marker
 from engine.records.header import BatchHeader
 from engine.records.scan import iter_headers
 from engine.state.epochs import LeaderEpochCache
-from engine.state.producer_snapshot import decode_snapshot, encode_snapshot
+from engine.state.producer_snapshots import decode_snapshot, encode_snapshot
 from engine.state.producers import ProducerStates
 from engine.topic_keys import DAY_MS
 from engine.types import AbortedTransaction

@@ -12,14 +12,13 @@ from bench.peers.kafka import TOOLS, run_tool
 from bench.peers.packages import jars_of
 from engine.config import CleanerConfig, EngineConfig
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from engine.records.builder import build_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec
 from engine.runtime import Runtime
-from engine.tools.dump import dump_file
-from engine.tools.entries import render
+from engine.tools.dump import dump_file, render
 from engine.topic_keys import effective
 from engine.types import AppendOrigin, TopicPartition
 from tests.support.legacy import legacy_message, legacy_wrapper

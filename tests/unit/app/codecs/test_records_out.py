@@ -22,9 +22,9 @@ from engine.errors import StoredDataCorrupt
 from engine.records.batch import stamp_crc
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.builder import NewRecord, build_batch, encode_batch
-from engine.records.chunks import CHUNK_RECORDS
 from engine.records.compression import compress
 from engine.records.header import CRC_POSITION, RECORDS_COUNT_POSITION, Codec, parse_header
+from engine.records.parts import CHUNK_RECORDS
 from engine.records.record import Record, encode_record
 from engine.types import INT64_MAX, Buffer
 from tests.support.kafka_batches import reframed

@@ -14,7 +14,7 @@ from app.errors import CredentialsUnavailable
 from app.security.jwks import MAX_BYTES, IssuerKeys, source_of
 from app.settings import Settings
 from engine.errors import InvalidConfig
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from tests.support.issuer import AUDIENCE, ISSUER, jwk, jwks
 from tests.support.time import ManualClock
 

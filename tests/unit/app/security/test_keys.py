@@ -21,7 +21,7 @@ from app.security.principal import Principal
 from app.security.quotas import Meters, Quota
 from app.security.scopes import Action
 from engine.errors import CorruptCheckpoint, DirectoryLocked, InvalidRequestValue
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from tests.support.time import START_MS, ManualClock
 
 FS = PosixFileSystem()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.security.keys import changing_keys, read_keys
 from app.settings import Settings
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 
 FS = PosixFileSystem()
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from engine.background.expiry import expire_producers
+from engine.runtime import expire_producers
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
 from tests.support.kafka import kafka

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from engine.background.retention import run_retention_pass
 from engine.config import LogConfig
 from engine.log.log import Log
 from engine.metrics import NullRecorder
+from engine.runtime import run_retention_pass
 from engine.types import TopicPartition
 from tests.support.builders import World, new_batch
 from tests.support.kafka import kafka

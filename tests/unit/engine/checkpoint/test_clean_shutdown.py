@@ -1,7 +1,7 @@
 """The marker of a clean stop: Kafka's `CleanShutdownFileHandler`."""
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.fs.filesystem import PosixFileSystem
+from engine.checkpoint.kafka_files import CleanShutdownMarker
+from engine.fs.posix import PosixFileSystem
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.golden import golden_archive
 from tests.support.kafka import kafka

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.checkpoint.directory_set import (
+from engine.checkpoint.tidelog_files import (
     DirectorySet,
     read_directory_set,
     write_directory_set,

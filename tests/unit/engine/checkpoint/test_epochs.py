@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.checkpoint.epochs import read_epochs, write_epochs
+from engine.checkpoint.kafka_files import read_epochs, write_epochs
 from engine.errors import CorruptCheckpoint
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
+from engine.fs.posix import PosixFileSystem
 from engine.types import EpochOffset
 from tests.support.golden import golden_partitions
 from tests.support.kafka import kafka

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.checkpoint.gaps import SegmentGap, note_gap, read_gaps
+from engine.checkpoint.tidelog_files import SegmentGap, note_gap, read_gaps
 from engine.errors import CorruptCheckpoint
 from tests.support.damage import DAMAGES, Damage, rewrite
 from tests.support.place import Place

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.json_file import read_json, write_json
+from engine.checkpoint.tidelog_files import read_json, write_json
 from engine.errors import CorruptCheckpoint
 from tests.support.damage import rewrite
 from tests.support.filesystem import ForgetfulDisk

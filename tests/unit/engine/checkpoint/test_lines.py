@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.lines import format_lines, parse_lines, read_lines, write_lines
+from engine.checkpoint.kafka_files import format_lines, parse_lines, read_lines, write_lines
 from engine.errors import CorruptCheckpoint
 from tests.support.kafka import kafka
 from tests.support.place import Place

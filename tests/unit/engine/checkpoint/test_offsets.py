@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.errors import CorruptCheckpoint
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import HIGH_WATERMARK_CHECKPOINT
+from engine.fs.posix import PosixFileSystem
 from engine.types import INT64_MAX, TopicPartition
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.golden import golden_archive

@@ -4,15 +4,15 @@ import uuid
 
 import pytest
 
-from engine.checkpoint.partition_metadata import (
+from engine.checkpoint.kafka_files import (
     format_topic_id,
     is_topic_id,
     read_topic_id,
     write_topic_id,
 )
 from engine.errors import CorruptCheckpoint
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import PARTITION_METADATA
+from engine.fs.posix import PosixFileSystem
 from tests.support.golden import golden_partitions
 from tests.support.kafka import kafka
 from tests.support.place import Place

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from engine.checkpoint.producer_ids import ProducerIds
+from engine.checkpoint.tidelog_files import ProducerIds
 from engine.errors import CorruptCheckpoint
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.place import Place

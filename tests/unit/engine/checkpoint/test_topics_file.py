@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.checkpoint.tidelog_files import TopicEntry, TopicsFile
 from engine.errors import CorruptCheckpoint
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.place import Place

@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.cleaner.cleaner import LogCleaner
-from engine.cleaner.round import run_round
+from engine.cleaner.cleaner import LogCleaner, run_round
 from engine.config import EngineConfig
 from engine.errors import StorageFull, StorageOffline
-from engine.log.maintenance.compaction import CleaningAborted
+from engine.log.maintenance import CleaningAborted
 from tests.support.builders import EVENTS, World
 from tests.support.compaction import BY_HAND, Compacted, keyed, newest
 from tests.support.kafka import kafka

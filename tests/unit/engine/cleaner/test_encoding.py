@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.cleaner.encoding import empty_batch, rewritten_batch
+from engine.cleaner.rewrite import empty_batch, rewritten_batch
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch, encode_batch
 from engine.records.control import ControlType, build_end_marker

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.cleaner.filter import BatchFilter, LastBatch, Round
 from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from engine.cleaner.rewrite import BatchFilter, LastBatch, Round
 from engine.records.batch import BatchView
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.cleaner.report import CleaningReport
+from engine.cleaner.cleaner import CleaningReport
 from tests.support.builders import EVENTS
 
 FIRST = CleaningReport(

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from engine.cleaner.filter import BatchFilter, Round
 from engine.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from engine.cleaner.rewrite import rewrite_group
+from engine.cleaner.rewrite import BatchFilter, Round, rewrite_group
 from engine.errors import SegmentOverflow, StoredDataCorrupt
 from engine.records.batch import BatchView, stamp_crc
 from engine.records.builder import build_batch

@@ -13,8 +13,7 @@ import pytest
 from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
 from engine.log.log import Log
-from engine.log.maintenance.compaction import Compaction
-from engine.log.maintenance.maintenance import Maintenance
+from engine.log.maintenance import Compaction, Maintenance
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder
 from engine.topic_values import ConfigValue

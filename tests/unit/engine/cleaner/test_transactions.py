@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.cleaner.transactions import PassedTransactions
+from engine.cleaner.offset_map import PassedTransactions
 from engine.records.batch import BatchView
 from engine.records.builder import encode_batch
 from engine.records.control import ControlType, build_end_marker

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.place import Place
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from engine.fs.atomic import replace_atomically
+from engine.fs.directories import replace_atomically
 from tests.support.filesystem import ForgetfulDisk, PowerCut
 from tests.support.place import Place
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import DirectoryLocked
-from engine.fs.filesystem import SMALL_FILE_BYTES, PosixFileSystem
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
 from engine.fs.names import LOCK_FILE
+from engine.fs.posix import SMALL_FILE_BYTES, PosixFileSystem
 from tests.support.place import Place
 
 

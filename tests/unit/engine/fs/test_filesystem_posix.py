@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 from engine.errors import DirectoryLocked
-from engine.fs import posix_files
-from engine.fs.filesystem import PosixFileSystem
-from engine.fs.lock import DirectoryLock
+from engine.fs import posix
+from engine.fs.directories import DirectoryLock
 from engine.fs.names import LOCK_FILE
-from engine.fs.posix_files import RESERVE_BYTES, PosixFile
-from engine.fs.posix_lock import PosixLock
+from engine.fs.posix import RESERVE_BYTES, PosixFile, PosixFileSystem, PosixLock
 from tests.support.disk_calls import disk_calls
 from tests.support.open_files import open_files_left
 
@@ -152,7 +150,7 @@ def test_read_that_would_wait_for_the_disk_is_refused(
         file.append(b"abc")
         assert file.read_cached(0, 3) == b"abc"
         monkeypatch.setattr(os, "preadv", would_block, raising=False)
-        monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
+        monkeypatch.setattr("engine.fs.posix._NO_WAIT", 8)
         assert file.read_cached(0, 3) is None
 
 
@@ -167,7 +165,7 @@ def test_file_system_that_cannot_tell_is_asked_once(
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(os, "preadv", unsupported)
-    monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
+    monkeypatch.setattr("engine.fs.posix._NO_WAIT", 8)
     with fs.open(tmp_path / "f", create=True) as file:
         file.append(b"abc")
         assert [file.read_cached(0, 3), file.read_cached(1, 3)] == [b"abc", b"bc"]
@@ -183,7 +181,7 @@ def test_failure_of_a_cached_read_is_reported(
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(os, "preadv", broken)
-    monkeypatch.setattr("engine.fs.posix_files._NO_WAIT", 8)
+    monkeypatch.setattr("engine.fs.posix._NO_WAIT", 8)
     with fs.open(tmp_path / "f", create=True) as file:
         file.append(b"abc")
         with pytest.raises(OSError, match="input/output error"):
@@ -352,7 +350,7 @@ def test_a_sync_beside_one_that_fails_fails_too(
         ended.wait()
         raise OSError(errno.EIO, "lost")
 
-    monkeypatch.setattr("engine.fs.posix_files._sync_data", lose_pages)
+    monkeypatch.setattr("engine.fs.posix._sync_data", lose_pages)
     with fs.open(tmp_path / "f", create=True) as file:
         told: list[str] = []
 
@@ -365,7 +363,7 @@ def test_a_sync_beside_one_that_fails_fails_too(
         thread = threading.Thread(target=first)
         thread.start()
         begun.wait()
-        monkeypatch.setattr("engine.fs.posix_files._sync_data", os.fdatasync)
+        monkeypatch.setattr("engine.fs.posix._sync_data", os.fdatasync)
         ended.set()
         thread.join()
         with pytest.raises(OSError, match="earlier sync"):
@@ -407,7 +405,7 @@ def test_one_thread_at_a_time_syncs_a_file(tmp_path: Path, monkeypatch: pytest.M
         def sync(_: int) -> None:
             others.append(file._syncing.acquire(blocking=False))  # noqa: SLF001 - as another thread
 
-        monkeypatch.setattr(posix_files, "_sync_data", sync)
+        monkeypatch.setattr(posix, "_sync_data", sync)
         file.sync()
         assert others == [False]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs import filesystem, posix_file_system
-from engine.fs.posix_file_system import PosixFileSystemHandle, reports_failed_writes, type_of
+from engine.fs import posix
+from engine.fs.posix import PosixFileSystemHandle, reports_failed_writes, type_of
 from engine.runtime import Runtime
 from engine.types import TopicPartition
 from tests.support.builders import new_batch
@@ -50,7 +50,7 @@ def test_only_a_kernel_that_reports_failed_writes_is_trusted(
     numbers = f"{os.major(device)}:{os.minor(device)}"
     mounts.write_text(f"27 1 {numbers} / / rw - {type_} /dev/vda rw\n")
     uname = os.uname_result(("Linux", "host", release, "", "x86_64"))
-    monkeypatch.setattr(posix_file_system, "_MOUNTS", mounts)
+    monkeypatch.setattr(posix, "_MOUNTS", mounts)
     monkeypatch.setattr(os, "uname", lambda: uname)
     monkeypatch.setattr(sys, "platform", "linux")
     assert reports_failed_writes(tmp_path) is expected
@@ -78,7 +78,7 @@ def test_an_error_of_the_system_call_is_raised_with_its_number(
     """A closed handle is a ValueError, as with files."""
     with PosixFileSystemHandle(tmp_path) as handle:
         handle.sync_all()
-        monkeypatch.setattr(posix_file_system, "_LIBRARY", Library(errno.EIO))
+        monkeypatch.setattr(posix, "_LIBRARY", Library(errno.EIO))
         with pytest.raises(OSError, match="Input/output error") as caught:
             handle.sync_all()
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path))
@@ -92,8 +92,8 @@ def test_a_round_of_many_logs_makes_one_system_call(
 ) -> None:
     """The first round syncs each of them, for comparison."""
     library = Library()
-    monkeypatch.setattr(posix_file_system, "_LIBRARY", library)
-    monkeypatch.setattr(filesystem, "reports_failed_writes", lambda _: True)
+    monkeypatch.setattr(posix, "_LIBRARY", library)
+    monkeypatch.setattr(posix, "reports_failed_writes", lambda _: True)
     runtime = Runtime(tmp_path)
     runtime.manager.open()
     runtime.manager.create_topic("events", 16, {})

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.index.offset import OffsetIndex
 
 BASE = 1_000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.fs.filesystem import IndexFile
+from engine.fs.port import IndexFile
 from engine.index.offset import ENTRY, OffsetIndex
 from engine.index.time import TimeIndex
 from engine.types import OffsetPosition, TimestampOffset

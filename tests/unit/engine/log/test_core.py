@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from engine.errors import WouldBlock
-from engine.log.core import Impatient
+from engine.log.state import Impatient
 
 
 def test_a_lock_that_is_held_is_not_waited_for() -> None:

@@ -10,7 +10,7 @@ import pytest
 from engine.errors import StorageOffline
 from engine.manager.manager import LogManager
 from engine.metrics import NullRecorder
-from engine.segment.resting import SealedFiles
+from engine.segment.indexes import SealedFiles
 from engine.types import TopicPartition
 from tests.support.builders import EVENTS, SMALL_CONFIG, World, new_batch
 from tests.support.filesystem import ForgetfulDisk

@@ -382,7 +382,7 @@ def test_our_own_batches_in_the_codec_of_the_topic_are_not_decompressed(
     log = opened(compression_type="gzip")
     records = [(START_MS, b"k", b"v", ())]
     with monkeypatch.context() as patched:
-        patched.setattr("engine.log.append.analyse.check_records", None)
+        patched.setattr("engine.log.analyse.check_records", None)
         log.append(build_batch(records, codec=Codec.GZIP), checked=True)
     log.append(build_batch(records), checked=True)
     log.durability.commit()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import PreconditionFailed, WouldBlock
-from engine.log.append.analyse import Incoming, analyse
+from engine.log.analyse import Incoming, analyse
 from engine.records.control import ControlType, build_end_marker
 from engine.records.header import Codec, TimestampType
 from engine.types import AppendOrigin, TimestampOffset

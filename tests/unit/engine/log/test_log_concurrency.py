@@ -7,14 +7,14 @@ from pathlib import Path
 from engine.clock import SystemClock
 from engine.config import LogConfig
 from engine.errors import OffsetBelowLogStart
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.health import DirectoryHealth
-from engine.log.context import LogContext
+from engine.fs.posix import PosixFileSystem
+from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
 from engine.records.builder import build_batch
 from engine.records.header import Codec
-from engine.segment.resting import SealedFiles
+from engine.segment.indexes import SealedFiles
 from engine.types import INT64_MAX
 from tests.support.builders import EVENTS, TOPIC_ID, World
 from tests.support.crew import Crew, sealed, unsealed

@@ -5,14 +5,14 @@ from itertools import product
 
 import pytest
 
-from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.kafka_files import read_epochs
 from engine.config import LogConfig
 from engine.errors import InvalidRecord, StoredDataCorrupt, UnexpectedAppendOffset
 from engine.fs import names
 from engine.log.log import Log
 from engine.records.builder import build_batch
 from engine.records.header import MAGIC_POSITION, Codec
-from engine.segment.split import split_overflowed
+from engine.segment.recovery import split_overflowed
 from engine.tools.verify import DirectoryCheck
 from engine.types import INT32_MAX, AppendOrigin, EpochOffset, TimestampAndOffset
 from tests.support.builders import DATA, World

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InvalidRequestValue
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.files import LocalLog
 from engine.log.results import RollResult
 from engine.segment.segment import Segment

@@ -19,10 +19,10 @@ import pytest
 from engine.errors import StorageOffline, StoredDataCorrupt
 from engine.fs import names
 from engine.log.log import Log
-from engine.log.view import LogView
+from engine.log.state import LogView
 from engine.metrics import NullRecorder
-from engine.segment.cut import plan_cut
 from engine.segment.file_records import FileRecords
+from engine.segment.recovery import plan_cut
 from engine.segment.segment import Segment, SegmentCut
 from engine.types import TopicPartition
 from tests.support.builders import World

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
-from engine.tools.dump import dump_file
-from engine.tools.entries import render
+from engine.fs.posix import PosixFileSystem
+from engine.tools.dump import dump_file, render
 from engine.types import FetchIsolation
 from tests.support.builders import DATA, EVENTS, World
 from tests.support.conformance_places import DENSE

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.background.retention import run_retention_pass
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.checkpoint.kafka_files import CleanShutdownMarker
 from engine.clock import SystemClock
 from engine.config import EngineConfig, LogConfig
 from engine.errors import OffsetBelowLogStart
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
-from engine.log.maintenance.retention import removable
-from engine.runtime import Runtime
+from engine.log.maintenance import removable
+from engine.runtime import Runtime, run_retention_pass
 from engine.scheduler import ThreadScheduler
 from engine.state.watermarks import Watermarks
 from engine.types import OffsetMetadata

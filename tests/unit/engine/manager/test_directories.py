@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.topics_file import TopicsFile
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
+from engine.checkpoint.tidelog_files import TopicsFile
 from engine.errors import (
     CorruptCheckpoint,
     DirectoryLocked,

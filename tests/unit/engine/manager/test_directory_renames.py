@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from engine.checkpoint.epochs import read_epochs
+from engine.checkpoint.kafka_files import read_epochs
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import DirectoryKind, parse_partition_directory
+from engine.fs.posix import PosixFileSystem
 from engine.types import AppendOrigin, EpochOffset, TopicPartition
 from tests.support.builders import DATA, EVENTS, World, new_batch
 from tests.support.kafka import kafka

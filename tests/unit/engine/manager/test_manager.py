@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.partition_metadata import read_topic_id
-from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.checkpoint.kafka_files import OffsetCheckpoint, read_topic_id
+from engine.checkpoint.tidelog_files import TopicEntry, TopicsFile
 from engine.errors import (
     DirectoryLocked,
     InvalidDataDirectory,
@@ -18,7 +17,7 @@ from engine.errors import (
     StorageOffline,
 )
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.manager.manager import LogManager
 from engine.manager.opening import RecoveryProgress
 from engine.types import TopicPartition

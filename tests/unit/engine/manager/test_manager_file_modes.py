@@ -8,7 +8,7 @@ import pytest
 
 from app.security.keys import add_key, changing_keys
 from bench.stock import opened
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, TopicPartition
 from tests.support.builders import new_batch

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.checkpoint.topics_file import TopicsFile
+from engine.checkpoint.tidelog_files import TopicsFile
 from engine.config import EngineConfig
 from engine.errors import (
     InvalidConfig,

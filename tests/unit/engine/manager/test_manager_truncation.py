@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.errors import PreconditionFailed, Recovering
 from engine.fs import names
 from engine.log.log import Log

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.directory_set import read_directory_set
+from engine.checkpoint.kafka_files import CleanShutdownMarker
+from engine.checkpoint.tidelog_files import read_directory_set
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory, StorageOffline
 from engine.fs import names
 from engine.fs.port import FileSystem

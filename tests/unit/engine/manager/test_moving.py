@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import OffsetCheckpoint
 from engine.cleaner.cleaner import LogCleaner
 from engine.config import CleanerConfig
 from engine.errors import (
@@ -19,7 +19,7 @@ from engine.errors import (
 )
 from engine.fs import names
 from engine.log.log import Log
-from engine.log.maintenance.maintenance import Maintenance
+from engine.log.maintenance import Maintenance
 from engine.manager.manager import LogManager
 from engine.topic_values import ConfigValue
 from engine.types import Buffer, TopicPartition

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.offsets import OffsetCheckpoint
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
 from engine.errors import CorruptIndex, LogOffline, SegmentOverflow, StoredDataCorrupt
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.port import FileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.log.durability import Durability
 from engine.log.state import LogState
 from engine.manager.directories import UNSEEN_PRODUCER_IDS

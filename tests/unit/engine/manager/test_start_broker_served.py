@@ -2,9 +2,7 @@
 
 import pytest
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
-from engine.checkpoint.offsets import OffsetCheckpoint
-from engine.checkpoint.partition_metadata import write_topic_id
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint, write_topic_id
 from engine.fs import names
 from engine.log.log import Log
 from engine.records.scan import iter_headers

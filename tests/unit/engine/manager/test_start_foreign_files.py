@@ -20,8 +20,8 @@ from engine.errors import (
     StoredDataCorrupt,
 )
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.port import MAX_SMALL_FILE_BYTES
+from engine.fs.posix import PosixFileSystem
 from engine.runtime import Runtime
 from engine.tools.verify import DirectoryCheck
 from engine.types import TopicPartition

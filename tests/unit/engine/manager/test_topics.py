@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.checkpoint.partition_metadata import is_topic_id
-from engine.checkpoint.topics_file import TopicEntry
+from engine.checkpoint.kafka_files import is_topic_id
+from engine.checkpoint.tidelog_files import TopicEntry
 from engine.errors import InconsistentTopicId, InvalidTopicName, PolicyViolation
 from engine.manager.topics import (
     Topic,

@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import LogConfig
 from engine.errors import DecodeBudgetSpent, TooLarge
-from engine.log.append.analyse import AnalysisLimits, analyse
+from engine.log.analyse import AnalysisLimits, analyse
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.check import check_records

@@ -6,9 +6,8 @@ from engine.errors import DecodeBudgetSpent
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget, DecodeLimits
 from engine.records.builder import build_batch, encode_batch
-from engine.records.chunks import records_of
 from engine.records.header import Codec, parse_header
-from engine.records.parts import PART_BYTES
+from engine.records.parts import PART_BYTES, records_of
 from engine.types import INT64_MAX
 from tests.support.legacy import legacy_wrapper
 

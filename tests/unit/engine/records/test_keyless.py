@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.records.builder import NewRecord, RecordColumns, build_batch
+from engine.records.builder import (
+    MAX_RECORDS,
+    MAX_VALUE_BYTES,
+    MIN_RECORDS,
+    NewRecord,
+    RecordColumns,
+    build_batch,
+    build_keyless,
+)
 from engine.records.header import Codec
-from engine.records.keyless import MAX_RECORDS, MAX_VALUE_BYTES, MIN_RECORDS, build_keyless
 from engine.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
 T = 1_700_000_000_000

@@ -13,8 +13,7 @@ from engine.records.builder import build_batch
 from engine.records.header import HEADER_BYTES, parse_header
 from engine.records.scan import Tail, iter_headers, scan_batches
 from engine.segment.file_records import BatchPosition, FileRecords
-from engine.segment.roll_params import RollParams
-from engine.segment.segment import Segment
+from engine.segment.segment import RollParams, Segment
 from engine.types import INT32_MAX, INT64_MAX, AppendOrigin
 from tests.support.builders import World, new_batch, values_of
 from tests.support.filesystem import ForgetfulDisk

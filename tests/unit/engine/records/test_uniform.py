@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from engine.errors import InvalidRecord, InvalidTimestamp
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch
-from engine.records.check import TimestampBounds, check_records
+from engine.records.check import MIN_RUN, TimeDeltas, TimestampBounds, check_records, prove_uniform
 from engine.records.header import HEADER_BYTES
 from engine.records.record import Headers, decode_record, encode_record
-from engine.records.uniform import MIN_RUN, TimeDeltas, prove_uniform
 from engine.records.varint import encode_varint
 
 START = 1_000

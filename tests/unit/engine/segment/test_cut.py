@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.segment.cut import plan_cut
+from engine.segment.recovery import plan_cut
 from engine.types import INT32_MAX, TimestampOffset
 from tests.support.kafka import kafka
 from tests.support.logs import with_config

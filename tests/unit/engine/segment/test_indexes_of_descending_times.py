@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import CorruptIndex
-from engine.segment.sanity import ensure_sane
+from engine.segment.index_checks import ensure_sane
 from engine.segment.segment import Segment
 from engine.types import TimestampOffset
 from tests.support.segments import Shelf, append, batch_at, reindex

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from engine.errors import OffsetBelowLogStart, Overloaded, StorageFull, StoredDataCorrupt
-from engine.fs.filesystem import File, PosixFileSystem
+from engine.fs.port import File
+from engine.fs.posix import PosixFileSystem
 from engine.index.offset import ENTRY
 from engine.log.log import Log
 from engine.records.control import ControlType, build_end_marker
 from engine.segment.file_records import FileRecords, NotCached
-from engine.segment.resting import SealedFiles
+from engine.segment.index_checks import floor_by_time
+from engine.segment.indexes import SealedFiles
 from engine.segment.segment import Segment
-from engine.segment.times import floor_by_time
 from engine.types import AbortedTransaction, AppendOrigin, FetchIsolation, TimestampOffset
 from tests.support.builders import SMALL_CONFIG, World, new_batch
 from tests.support.damage import rewrite

@@ -8,10 +8,10 @@ import pytest
 
 from engine.config import LogConfig
 from engine.errors import OffsetsOutOfOrder, SegmentOverflow, StoredDataCorrupt
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.segment.file_records import BatchPosition, NotCached
+from engine.segment.index_checks import floor_by_time
 from engine.segment.segment import Segment
-from engine.segment.times import floor_by_time
 from engine.types import INT32_MAX, OffsetPosition, TimestampOffset
 from tests.support.kafka import kafka
 from tests.support.logs import DIRECTORY, with_config

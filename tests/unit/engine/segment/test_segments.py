@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import LogConfig
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import log_name
+from engine.fs.posix import PosixFileSystem
 from engine.segment.segment import Segment
 from engine.segment.segments import Segments
 from engine.types import INT32_MAX

@@ -4,8 +4,8 @@ import pytest
 
 from engine.errors import InvalidRequestValue
 from engine.records.scan import iter_headers
+from engine.segment.recovery import COPY_BYTES, append_from, has_overflow, split_overflowed
 from engine.segment.segment import Segment
-from engine.segment.split import COPY_BYTES, append_from, has_overflow, split_overflowed
 from engine.types import INT32_MAX, Buffer
 from tests.support.kafka import kafka
 from tests.support.segments import Shelf, append, batch_at, filled, offsets_of

@@ -8,8 +8,8 @@ from engine.config import LogConfig
 from engine.errors import InvalidRequestValue
 from engine.fs import names
 from engine.records.header import Codec
+from engine.segment.recovery import append_from, split_overflowed
 from engine.segment.segment import Segment
-from engine.segment.split import append_from, split_overflowed
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.builders import World, new_batch
 from tests.support.conformance_places import offsets_of, snapshots_of

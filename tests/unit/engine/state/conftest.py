@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.state.producers import ProducerStates
 from engine.topic_keys import DAY_MS
 from tests.support.producers import ProducerLog

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorruptCheckpoint, InvalidRequestValue
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import LEADER_EPOCH_CHECKPOINT
+from engine.fs.posix import PosixFileSystem
 from engine.state.epochs import LeaderEpochCache
 from engine.types import EpochOffset
 from tests.support.kafka import kafka

@@ -7,7 +7,7 @@ import pytest
 from engine.errors import CorruptSnapshot
 from engine.records.checksum import crc32c
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
-from engine.state.producer_snapshot import (
+from engine.state.producer_snapshots import (
     ENTRY,
     HEADER,
     decode_snapshot,

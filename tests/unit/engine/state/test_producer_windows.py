@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CorruptSnapshot
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
-from engine.state.producer_windows import (
+from engine.state.producer_table import (
     BATCH,
     HEADER,
     decode_windows,

@@ -13,7 +13,7 @@ from engine.errors import (
     ProducerFenced,
     SequenceGap,
 )
-from engine.state.verdict import NOTHING_TO_APPLY, Accepted, Duplicate
+from engine.state.producer_verdict import NOTHING_TO_APPLY, Accepted, Duplicate
 from engine.topic_keys import DAY_MS
 from engine.types import INT32_MAX, AppendOrigin
 from tests.support.kafka import kafka

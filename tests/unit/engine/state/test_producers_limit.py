@@ -6,8 +6,8 @@ import pytest
 
 from engine.errors import InvalidRequestValue, Overloaded
 from engine.records.control import ControlType
+from engine.state.producer_verdict import Duplicate
 from engine.state.producers import ProducerStates
-from engine.state.verdict import Duplicate
 from engine.types import AppendOrigin
 from tests.support.filesystem import ForgetfulDisk
 from tests.support.producers import ProducerLog, data_batch

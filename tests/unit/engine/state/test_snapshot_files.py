@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import snapshot_name
-from engine.state.snapshot_files import SnapshotFiles
+from engine.fs.posix import PosixFileSystem
+from engine.state.producer_snapshots import SnapshotFiles
 from tests.support.kafka import kafka
 
 

@@ -16,13 +16,14 @@ from engine.errors import (
     PolicyViolation,
 )
 from engine.fs import names
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
 from engine.manager.manager import LogManager
 from engine.records.batch import BatchView
-from engine.tools.cluster_bootstrap import Exported, export_topics
-from engine.tools.kraft_records import (
+from engine.tools.cluster_bootstrap import (
     UNASSIGNED,
+    Exported,
     Replicas,
+    export_topics,
     partition_record,
     producer_ids_record,
     topic_config_record,

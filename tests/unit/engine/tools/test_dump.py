@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.cleaner.encoding import empty_batch
+from engine.cleaner.rewrite import empty_batch
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.batch import BatchView, stamp_crc
 from engine.records.builder import encode_batch
 from engine.records.compression import compress
@@ -22,9 +22,8 @@ from engine.records.header import (
 )
 from engine.records.record import Record
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
-from engine.state.producer_snapshot import encode_snapshot
-from engine.tools.dump import dump_file
-from engine.tools.entries import Entry, render
+from engine.state.producer_snapshots import encode_snapshot
+from engine.tools.dump import Entry, dump_file, render
 from tests.support.builders import World, new_batch
 from tests.support.golden import golden_archive, golden_partitions
 from tests.support.kafka import kafka

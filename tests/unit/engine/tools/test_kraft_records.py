@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import InvalidRecord
-from engine.tools.kraft_records import (
+from engine.tools.cluster_bootstrap import (
     CONFIG_RECORD,
     PRODUCER_IDS_RECORD,
     Replicas,

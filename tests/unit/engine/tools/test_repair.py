@@ -4,7 +4,7 @@ import pytest
 
 from engine.errors import DirectoryLocked
 from engine.fs import names
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
 from engine.tools.findings import Severity
 from engine.tools.repair import carry_out, plan_repair
 from tests.support.builders import DATA, EVENTS

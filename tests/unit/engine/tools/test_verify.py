@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.topics_file import TopicEntry, TopicsFile
+from engine.checkpoint.tidelog_files import TopicEntry, TopicsFile
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.batch import stamp_crc
 from engine.records.header import HEADER_BYTES, parse_header
 from engine.segment.file_records import FileRecords
 from engine.state.producer_entry import BatchMetadata, ProducerEntry
-from engine.state.producer_snapshot import encode_snapshot
+from engine.state.producer_snapshots import encode_snapshot
 from engine.tools.findings import Finding, Severity
 from engine.tools.verify import DirectoryCheck
 from tests.support.builders import DATA, EVENTS, TOPIC_ID, new_batch

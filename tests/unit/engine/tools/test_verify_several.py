@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.checkpoint.clean_shutdown import CleanShutdownMarker
+from engine.checkpoint.kafka_files import CleanShutdownMarker
 from engine.config import EngineConfig
 from engine.errors import DirectoryLocked
 from engine.fs import names
-from engine.fs.lock import DirectoryLock
+from engine.fs.directories import DirectoryLock
 from engine.tools.findings import Finding, Severity
 from engine.tools.repair import carry_out, plan_repair
 from engine.tools.verify import DirectoryCheck

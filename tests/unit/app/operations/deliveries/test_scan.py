@@ -9,7 +9,7 @@ from app.codecs.delivery_headers import STATE_HEADER, Seal, State
 from app.operations.deliveries import scan
 from app.operations.deliveries.scan import Scanned, entries_in
 from app.operations.deliveries.table import Entry
-from engine.records import chunks
+from engine.records import parts
 from engine.records.batch import BatchView
 from engine.records.builder import NewRecord, build_batch
 from engine.records.header import Codec
@@ -62,7 +62,7 @@ def test_deliveries_share_batches(
 def test_what_has_no_delivery_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An uncompressed batch without the name, a producer's batch, and one in an old format."""
     decoded = []
-    real = chunks.records_of
+    real = parts.records_of
 
     def records_of(batch: BatchView, **options: Any) -> Any:  # as the real one
         decoded.append(batch.header.base_offset)
@@ -88,7 +88,7 @@ def test_the_name_alone_is_no_delivery(content: bytes) -> None:
 def test_what_a_client_compressed_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service's own batches have the topic's codec: bombs of others cost their header only."""
     decoded: list[int] = []
-    look = chunks.records_of
+    look = parts.records_of
 
     def counted(batch: BatchView, *, limit_bytes: int) -> object:
         decoded.append(batch.header.base_offset)

@@ -9,10 +9,10 @@ from kio.schema.errors import ErrorCode
 
 from app.store.kafka.documents import CREATE_ONLY
 from app.store.local.documents import VERSION
-from engine.checkpoint.json_file import write_json
+from engine.checkpoint.tidelog_files import write_json
 from engine.errors import StoredDataCorrupt
-from engine.fs.filesystem import PosixFileSystem
 from engine.fs.names import INGEST_FILE
+from engine.fs.posix import PosixFileSystem
 from engine.records.batch import BatchView
 from engine.records.builder import build_batch
 from tests.support.fake_kafka import FakeKafka, eventually, fake_kafka

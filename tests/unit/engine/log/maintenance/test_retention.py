@@ -14,7 +14,7 @@ from engine.errors import (
     StorageOffline,
 )
 from engine.log.log import Log
-from engine.log.maintenance.retention import removable
+from engine.log.maintenance import removable
 from engine.state.watermarks import Watermarks
 from engine.types import EpochOffset, LogStartReason, OffsetMetadata
 from tests.support.builders import World, values_of

@@ -7,7 +7,7 @@ import pytest
 from engine.config import LogConfig
 from engine.errors import StoredDataCorrupt
 from engine.fs import names
-from engine.fs.filesystem import PosixFileSystem
+from engine.fs.posix import PosixFileSystem
 from engine.records.batch import BatchView
 from engine.records.builder import encode_batch
 from engine.records.control import ControlType, build_end_marker

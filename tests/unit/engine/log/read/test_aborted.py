@@ -12,7 +12,7 @@ from engine.records.batch import BatchView
 from engine.records.builder import encode_batch
 from engine.records.control import ControlType, build_end_marker
 from engine.records.record import Record
-from engine.segment.abort_proofs import ensure_aborts_known
+from engine.segment.index_checks import ensure_aborts_known
 from engine.segment.proofs import REMEMBERED_MARKERS
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.builders import SMALL_CONFIG, World, new_batch, values_of

@@ -1,1 +1,0 @@
-"""The part of an append before the log's lock: validation and recompression."""

@@ -1,1 +1,0 @@
-"""Retention, compaction, reconfiguration, and moves of the log's directory."""
