@@ -1,8 +1,14 @@
-"""`create_app(settings)`: the whole service as one ASGI callable; importing this does nothing."""
+"""`create_app(settings)`: the whole service as one ASGI callable; importing this does nothing.
+
+The runtime is opened while the service already answers, and everything is closed in reverse.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,15 +23,12 @@ from starlette.exceptions import HTTPException
 
 from app.api import reference_page
 from app.api.console import files as console
-from app.api.constant_page import ConstantPage
-from app.api.explanations import explained
-from app.api.frame import Frame
-from app.api.lifespan import lifespan
+from app.api.frame import Frame, explained
 from app.api.openapi.document import document
+from app.api.reference_page import ConstantPage
 from app.api.rest_v2.router import router as kafka_rest_v2
 from app.api.routes import ROUTERS
-from app.api.routes.parameters import query_names, unknown_parameter
-from app.api.routes.shared import IDENTIFIED
+from app.api.routes.shared import IDENTIFIED, query_names, unknown_parameter
 from app.errors import (
     MAX_ERRORS_LISTED,
     CommitTimedOut,
@@ -35,11 +38,42 @@ from app.errors import (
     ServiceError,
 )
 from app.http.answers import AnswerResponse, App
-from app.operations.read.wait import ClientGone
+from app.limits.admission import Phase
 from app.operations.service import Service
+from app.operations.wait import ClientGone
 from app.settings import Settings
 from app.telemetry.refusals import count_problem
 from engine.errors import EngineError
+
+_LOG = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def lifespan(service: Service, on_failure: Callable[[], None]) -> AsyncIterator[None]:
+    """Start opening the logs; at the end write the clean-shutdown marker.
+
+    Recovery may take long, so the application starts at once and answers 503 with progress. If
+    the logs cannot be opened the reason is kept in `service.failure` and `on_failure` is called.
+    """
+    opening = asyncio.create_task(_open(service, on_failure))
+    try:
+        yield
+    finally:
+        await service.close()  # which has an opening that is under way give up
+        await opening
+
+
+async def _open(service: Service, on_failure: Callable[[], None]) -> None:
+    try:
+        await service.open()
+    except Exception as error:  # noqa: BLE001  # kept and logged; the process ends
+        if service.admission.phase is Phase.DRAINING:
+            return
+        service.failure = error
+        says_it_all = isinstance(error, EngineError | ServiceError | OSError)
+        _LOG.error("the logs cannot be opened: %s", error, exc_info=not says_it_all)
+        on_failure()
+
 
 ALL_ROUTERS: Final = (*ROUTERS, kafka_rest_v2)
 

@@ -9,14 +9,16 @@ from time import perf_counter
 from typing import Final
 from urllib.parse import quote, unquote
 
-from app.http.answers import CODER, App, Message, Receive, Scope, Send
-from app.http.ingest_urls import hide_token
-from app.http.request_checks import trace_of
-from app.operations.ingest.hec import is_hec, normal_path
-from app.operations.read.content_coding import coded
-from app.operations.read.slow_clients import SEND_NOW
+from app.api.rest_v2.media import error_answer, is_for_proxies
+from app.http.answers import CODER, Answer, App, Message, Receive, Scope, Send
+from app.http.problems import problem_answer
+from app.http.request_checks import hide_token, trace_of
+from app.http.slow_clients import SEND_NOW
+from app.operations.content_coding import coded
+from app.operations.ingest.hec import hec_error, is_hec, normal_path
+from app.operations.ingest.otlp import is_otlp, status_answer
 from app.operations.service import Service
-from app.security.audit import CALLER_KEY
+from app.security.rules import CALLER_KEY
 
 _AS_SENT: Final = "/%!$&'()*+,;=:@"
 
@@ -144,3 +146,16 @@ def _path_of(scope: Scope) -> str:
         return path
     pieces = raw.partition(b"?")[0].replace(b"%2f", b"%2F").split(b"%2F")
     return "%2F".join(unquote(piece.decode("latin-1")) for piece in pieces)
+
+
+def explained(error: Exception, scope: Scope) -> Answer:
+    """Return a problem document; or what a proxy, an OTLP or a Splunk collector would answer."""
+    head = dict(scope["headers"])
+    path, trace = path_as_sent(scope), trace_of(head)
+    if is_for_proxies(scope["path"]):
+        return error_answer(error, path=path, trace=trace)
+    if is_otlp(scope["path"]):
+        return status_answer(error, path=path, trace=trace, head=head)
+    if is_hec(scope["path"]):
+        return hec_error(error, path=path, trace=trace, head=head)
+    return problem_answer(error, path=path, trace=trace)

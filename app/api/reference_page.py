@@ -2,6 +2,8 @@
 
 It needs nothing but the document, so it works offline, and its content security policy allows
 nothing but its own style.
+
+Both depend on the release alone: they are made once, and are the same bytes for everybody.
 """
 
 from __future__ import annotations
@@ -10,11 +12,43 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from typing import Any, Final, TypeAlias
 
+from fastapi import FastAPI, Request, Response
+
 from app.api.openapi.document import OTHER_TYPES
+from app.codecs.selection import tags_in
+
+
+class ConstantPage:
+    """A page that is rendered at the first request, on its thread, and never again.
+
+    Anonymous callers may ask for it, so a request costs a comparison or a copy of its bytes.
+    """
+
+    def __init__(self, make: Callable[[FastAPI], bytes], headers: Mapping[str, str]) -> None:
+        self._make = make
+        self._headers = dict(headers)
+        self._making = threading.Lock()
+        self._body: bytes | None = None
+        """Set once, under the lock, after the tag."""
+
+    def serve(self, request: Request) -> Response:
+        """Return the page, or 304 to a client that has it."""
+        with self._making:
+            if self._body is None:
+                body = self._make(request.app)
+                etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+                self._headers |= {"etag": etag, "cache-control": "no-cache"}
+                self._body = body
+        known = tags_in(request.headers.get("if-none-match", "").encode("latin-1"))
+        if self._headers["etag"].encode() in known:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._body, headers=self._headers)
+
 
 Json: TypeAlias = dict[str, Any]
 

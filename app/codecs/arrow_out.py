@@ -128,7 +128,7 @@ class _Table:
         self._pa: Any = pa
         pa.set_memory_pool(
             pa.system_memory_pool()
-        )  # large blocks return to the system: see `app.server.malloc`
+        )  # large blocks return to the system: see `app.server.process`
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
         self.size_bytes = STREAM_BYTES + BATCH_BYTES

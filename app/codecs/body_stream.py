@@ -13,9 +13,8 @@ from typing import Final, NamedTuple, Protocol
 
 import cramjam
 
-from app.errors import MalformedRequest, UnsupportedMediaType
+from app.errors import MalformedRequest, UnsupportedMediaType, body_too_large
 from app.http.answers import Body
-from app.http.body_faults import body_too_large
 from engine.errors import TooLarge
 from engine.records.budget import DecodeBudget
 from engine.records.codecs.zstd import zstd

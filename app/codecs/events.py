@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from app.codecs.line_ends import on_one_line
+from app.codecs.json_parts import on_one_line
 from app.codecs.receipts import shown_marks, to_json
 from app.store.port import Partition
 from engine.log.results import Fetched

@@ -15,11 +15,33 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from app.errors import MalformedRequest
+from app.errors import HALF_A_PAIR, MalformedRequest, malformed_json
 from app.http.answers import Body
-from app.http.body_faults import HALF_A_PAIR, malformed_json
 from engine.errors import InvalidRecord, TooLarge
 from engine.types import Buffer
+
+_ESCAPES: Final = (
+    (b"\xc2\x85", rb"\u0085"),
+    (b"\xe2\x80\xa8", rb"\u2028"),
+    (b"\xe2\x80\xa9", rb"\u2029"),
+)
+
+
+def on_one_line(text: bytes) -> bytes:
+    """Return JSON text that no reader splits within a string; line feeds are not looked for."""
+    if text.isascii():
+        return text
+    for end, escape in _ESCAPES:
+        text = text.replace(end, escape)
+    return text
+
+
+def growth_bytes(text: bytes) -> int:
+    """Return by how much `on_one_line` makes a text longer."""
+    if text.isascii():
+        return 0
+    return sum(text.count(end) * (len(escape) - len(end)) for end, escape in _ESCAPES)
+
 
 T = TypeVar("T")
 

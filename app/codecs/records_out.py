@@ -15,12 +15,11 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from app.codecs.json_parts import count_of_lines
-from app.codecs.line_ends import growth_bytes, on_one_line
+from app.codecs.json_parts import count_of_lines, growth_bytes, on_one_line
 from app.codecs.stored import (
-    HEADER_BYTES,
     MOST_GROWTH,
     RECORD_BYTES,
+    RECORD_HEADER_BYTES,
     StoredRecords,
     View,
 )
@@ -153,7 +152,7 @@ def _is_small(records: Records, part_bytes: int, room_bytes: int) -> bool:
     for record in records:
         least_room += WIDEST_BYTE * (len(record.key or b"") + len(record.value or b""))
         for name, value in record.headers:
-            least_room += HEADER_BYTES + WIDEST_BYTE * (len(name) + len(value or b""))
+            least_room += RECORD_HEADER_BYTES + WIDEST_BYTE * (len(name) + len(value or b""))
     return least_room <= room_bytes
 
 

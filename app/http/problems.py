@@ -51,7 +51,7 @@ from app.errors import (
     UnsupportedMediaType,
 )
 from app.http.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
-from app.http.ingest_urls import advice_of
+from app.http.request_checks import advice_of
 from engine import errors as engine_errors
 from engine.errors import (
     EngineError,

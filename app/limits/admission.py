@@ -2,6 +2,8 @@
 
 Everything that a request makes the process hold is counted here first: requests, bytes of bodies
 and answers, waiting readers, tails. Belongs to the event loop.
+
+A body must keep moving, and be complete in time.
 """
 
 from __future__ import annotations
@@ -15,6 +17,43 @@ from app.limits.shares import Pool, network_of
 from app.limits.system_limits import allowed_files
 from app.settings import Settings
 from engine.errors import Overloaded, Recovering
+
+
+class Pace:
+    """The deadline of a body: it must not stall, and must be complete in time."""
+
+    __slots__ = ("_end", "_fresh_bytes", "_settings", "deadline")
+
+    def __init__(self, settings: Settings, now: float) -> None:
+        self._settings = settings
+        self._end = now + settings.body_timeout_ms / 1000
+        self._fresh_bytes = 0
+        self.deadline = now
+        """By the loop's clock."""
+        self._extend(now)
+
+    def came(self, size_bytes: int, now: float) -> None:
+        """Extend the deadline once enough bytes have arrived since the last extension."""
+        self._fresh_bytes += size_bytes
+        settings = self._settings
+        due = settings.min_body_bytes_per_second * settings.body_stall_timeout_ms
+        if self._fresh_bytes * 1000 >= due:
+            self._extend(now)
+
+    def _extend(self, now: float) -> None:
+        self._fresh_bytes = 0
+        self.deadline = min(self._end, now + self._settings.body_stall_timeout_ms / 1000)
+
+    @property
+    def complaint(self) -> str:
+        """The error message after the deadline."""
+        settings = self._settings
+        if self.deadline == self._end:
+            return f"the body did not arrive within {settings.body_timeout_ms} ms"
+        return (
+            f"less than min_body_bytes_per_second ({settings.min_body_bytes_per_second}) "
+            f"of the body arrived for {settings.body_stall_timeout_ms} ms"
+        )
 
 
 class Phase(enum.Enum):

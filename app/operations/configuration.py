@@ -12,10 +12,9 @@ from pydantic_settings import EnvSettingsSource
 
 from app.codecs.receipts import to_json
 from app.http.answers import Answer, json_answer
-from app.kafka_settings import KafkaSettings
 from app.operations.exchange import Exchange
 from app.operations.service import Service
-from app.settings import Settings
+from app.settings import KafkaSettings, Settings
 from engine.topic_keys import TOPIC_KEYS, effective
 from schemas.base import field_docstrings
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from app.codecs.receipts import log_answer, to_json
 from app.http.answers import Answer, json_answer
-from app.operations.local import local_store
-from app.operations.service import Service
+from app.operations.service import Service, local_store
 from app.store.local.partition import LocalPartition
 from engine.background.mover import MoveReport, MoveState
 from engine.background.scrubber import ScrubReport

@@ -10,9 +10,7 @@ from app.codecs.body_stream import IDENTITY, decode_body
 from app.errors import Draining, MalformedRequest
 from app.http.answers import ARROW, JSON, Body, Message, Receive, Scope
 from app.limits.admission import Ticket
-from app.limits.makers import EVERYBODY
-from app.limits.shares import network_of
-from app.operations.read.wait import ClientGone, DisconnectWatcher
+from app.limits.shares import EVERYBODY, network_of
 from app.operations.request_content import (
     BATCH_TYPES,
     RECORD_TYPES,
@@ -22,6 +20,7 @@ from app.operations.request_content import (
     negotiate,
 )
 from app.operations.service import Service
+from app.operations.wait import ClientGone, DisconnectWatcher
 from app.security.principal import UNKNOWN, Principal
 from app.store.port import Run
 from engine.errors import Overloaded, Recovering

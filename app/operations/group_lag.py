@@ -11,8 +11,7 @@ from app.codecs.stored import StoredRecords, View
 from app.http.answers import Answer, json_answer
 from app.operations.exchange import Exchange
 from app.operations.groups import readable_cursors
-from app.store.groups import CursorKey
-from app.store.port import Partition
+from app.store.port import CursorKey, Partition
 from engine.errors import NotFound, OffsetError, StorageError, WouldBlock
 from engine.log.results import Fetched
 from engine.types import Buffer, FetchIsolation

@@ -15,8 +15,8 @@ from app.http.answers import NO_STORE, Answer, Headers, json_answer
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import numbered
 from app.operations.service import Service
-from app.security.scopes import Action
-from app.store.groups import Cursor, CursorKey, CursorValue
+from app.security.rules import Action
+from app.store.port import Cursor, CursorKey, CursorValue
 from engine.errors import InvalidRequestValue, OffsetBeyondLogEnd, TooLarge
 from engine.state.watermarks import Watermarks
 from engine.types import NO_LEADER_EPOCH

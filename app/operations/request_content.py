@@ -20,11 +20,12 @@ from app.errors import (
     NotAcceptable,
     RequestTimedOut,
     UnsupportedMediaType,
+    body_too_large,
+    malformed_json,
 )
 from app.http.answers import JSON, NDJSON, RECORD_BATCH, Body, Receive
-from app.http.body_faults import body_too_large, malformed_json
-from app.limits.body_pace import Pace
-from app.operations.read.wait import ClientGone
+from app.limits.admission import Pace
+from app.operations.wait import ClientGone
 from app.settings import Settings
 
 M = TypeVar("M", bound=BaseModel)

@@ -11,25 +11,24 @@ from typing import Final
 
 from app.codecs.calls import ReadCall
 from app.codecs.events import Look, Page
-from app.codecs.rendered_batches import LogTexts, RenderedBatches
+from app.codecs.stored import LogTexts, RenderedBatches
+from app.errors import NotSupportedByBackend
+from app.http.slow_clients import SlowClients
 from app.limits.admission import Admission, Phase
 from app.limits.executors import Workers
-from app.limits.makers import Makers
-from app.operations.deliveries.deliveries import Deliveries
-from app.operations.deliveries.secret import delivery_secret
+from app.limits.shares import Makers
+from app.operations.deliveries.deliveries import Deliveries, delivery_secret
 from app.operations.ingest.profiles import Profiles
-from app.operations.ingest.senders import Senders
-from app.operations.ingest.tokens import IngestTokens
-from app.operations.read.read_result import Found
-from app.operations.read.render_memory import RenderMemory
-from app.operations.read.slow_clients import SlowClients
-from app.operations.read.wait import Shared, Tail
+from app.operations.ingest.senders import IngestTokens, Senders
+from app.operations.read.render_memory import Found, RenderMemory
+from app.operations.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
 from app.settings import Settings
 from app.store.choice import make_store
-from app.store.groups import GroupOffsets
-from app.store.port import Partition, Store, Topics
+from app.store.local.partition import LocalPartition
+from app.store.local.store import LocalStore
+from app.store.port import GroupOffsets, Partition, Store, Topics
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
@@ -40,6 +39,27 @@ from engine.fs.port import FileSystem
 from engine.fs.posix import PosixFileSystem
 from engine.log.results import Fetched
 from engine.manager.topics import Topic
+
+
+def local_store(store: Store) -> LocalStore:
+    """Return the store as the local one; raises NotSupportedByBackend if it is another."""
+    if not isinstance(store, LocalStore):
+        raise _not_supported()
+    return store
+
+
+def local_partition(partition: Partition) -> LocalPartition:
+    """Return the partition as a local one; raises NotSupportedByBackend if it is another."""
+    if not isinstance(partition, LocalPartition):
+        raise _not_supported()
+    return partition
+
+
+def _not_supported() -> NotSupportedByBackend:
+    return NotSupportedByBackend(
+        "this operation needs a service that stores the logs in its own data directories"
+    )
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,18 +2,30 @@
 
 The answer is synchronous, so that `app.wire` can ask too; files and key sets are read in the
 background. Without credentials and quotas the check costs one attribute access.
+
+API keys are read from the data directory, and again when the file changes. Long requests end when
+their credentials expire or are revoked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from app.errors import Forbidden, QuotaExceeded, Unauthenticated
-from app.security.key_ring import KeyRing
-from app.security.keys import PREFIX, Keys, api_keys_path
-from app.security.lasting import Lasting
+from app.errors import CredentialsUnavailable, Forbidden, QuotaExceeded, Unauthenticated
+from app.security.keys import (
+    PREFIX,
+    ApiKey,
+    Keys,
+    api_keys_path,
+    id_and_secret,
+    is_secret_of,
+    read_keys,
+)
 from app.security.presented import (
     CHALLENGE,
     CREDENTIAL_HEADERS,
@@ -24,18 +36,188 @@ from app.security.presented import (
     presented_in,
     refused,
 )
-from app.security.principal import ANONYMOUS, InvalidToken, Principal, anonymous, forbidden
-from app.security.quotas import Meters, Quota
-from app.security.rules import RULES, Reach, Rule
-from app.security.scopes import Grants, is_scope
+from app.security.principal import (
+    ANONYMOUS,
+    InvalidToken,
+    Meters,
+    Principal,
+    Quota,
+    anonymous,
+    forbidden,
+)
+from app.security.rules import RULES, Grants, Reach, Rule, is_scope
 from app.settings import Settings
 from engine.clock import Clock
 from engine.errors import CorruptCheckpoint, InvalidConfig, Recovering
 from engine.fs.port import FileSystem
 
 if TYPE_CHECKING:
-    from app.security.jwks import IssuerKeys
-    from app.security.tokens import Tokens
+    from app.security.tokens import IssuerKeys, Tokens
+
+
+_LOG = logging.getLogger(__name__)
+_UNREADABLE: Final = "unreadable"
+"""A version that no file has, so that the next readable file is read."""
+
+_AUDIT = logging.getLogger("tidelog.audit")
+
+
+class Reading(NamedTuple):
+    """The version and the content of the file; no keys if there is no file."""
+
+    version: str | None
+    keys: Keys
+
+
+class KeyRing:
+    """Looks up keys by id. `read` may run on any thread, the rest belongs to the event loop.
+
+    A created, changed or revoked key takes effect with the next read. Once there was a file,
+    credentials are required: if the file is removed, damaged, or cannot be opened for long, every
+    key is refused, because one may have been revoked in it.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, meters: Meters) -> None:
+        self.is_used = False
+        """Whether there has been a file of keys."""
+        self._is_closed = False
+        """Whether every key is refused because the file cannot be read."""
+        self._fs = fs
+        self._directory = directory
+        self._meters = meters
+        self._version: str | None = None
+        self._keys: Keys = {}
+        self._principals: dict[str, Principal] = {}
+        self._complaint = ""
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that are accepted, by id."""
+        return {} if self._is_closed else self._keys
+
+    def read(self) -> Reading | None:
+        """Return the file's content; None if it was read before.
+
+        Raises CorruptCheckpoint or OSError if it cannot be read.
+        """
+        try:
+            with self._fs.open(api_keys_path(self._directory), read_only=True) as file:
+                version = file.version()
+        except FileNotFoundError:
+            return Reading(None, {}) if self._version is not None else None
+        if version == self._version:
+            return None
+        return Reading(version, read_keys(self._fs, self._directory) or {})
+
+    def take(self, reading: Reading, *, at_start: bool = False) -> None:
+        """Use what was read; the principals of unchanged keys stay the same objects."""
+        self._complaint = ""
+        self._is_closed = False
+        self._version = reading.version
+        before, self._keys = self._keys, reading.keys
+        if not at_start:
+            _tell_changes(before, reading.keys)
+        self.is_used = self.is_used or reading.version is not None
+        for key_id, key in before.items():
+            if reading.keys.get(key_id) != key:
+                self._revoke(key_id)
+        for key_id, key in reading.keys.items():
+            if key_id not in self._principals:
+                self._principals[key_id] = self._principal(key_id, key)
+
+    def complain(self, error: CorruptCheckpoint | OSError) -> None:
+        """Log once that the file cannot be read."""
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            _LOG.error("the API keys cannot be read: %s", error)
+
+    def close(self) -> None:
+        """Refuse every key until the file can be read again."""
+        if self._is_closed:
+            return
+        self._is_closed = self.is_used = True
+        self._version = _UNREADABLE
+        for key_id in tuple(self._principals):
+            self._revoke(key_id)
+        _LOG.error("no API key is accepted until the file of keys can be read")
+
+    def _revoke(self, key_id: str) -> None:
+        principal = self._principals.pop(key_id, None)
+        if principal is not None:
+            principal.is_revoked = True
+
+    def identify(self, token: bytes) -> Principal | None:
+        """Return the principal of a key; None for an unknown, wrong or revoked one.
+
+        Raises CredentialsUnavailable while the file cannot be read.
+        """
+        if self._is_closed:
+            raise CredentialsUnavailable("the API keys cannot be read; the service's log says why")
+        key_id, secret = id_and_secret(token)
+        if not is_secret_of(secret, self._keys.get(key_id)):
+            return None
+        return self._principals[key_id]
+
+    def _principal(self, key_id: str, key: ApiKey) -> Principal:
+        name = f"key:{key.name}"
+        return Principal(
+            name,
+            Grants(key.scopes),
+            expires_ms=key.expires_ms,
+            meter=self._meters.of(f"{name}/{key_id}", key.quota),
+        )
+
+
+def _tell_changes(before: Keys, after: Keys) -> None:
+    for action, some, others in (("revoked", before, after), ("created", after, before)):
+        for key_id in some.keys() - others.keys():
+            named = {"action": action, "key": some[key_id].name, "key_id": key_id}
+            _AUDIT.info("API key %s", action, extra=named)
+
+
+class _Going(NamedTuple):
+    """One long answer or body."""
+
+    caller: Principal
+    end: Callable[[], None]
+
+
+class Lasting:
+    """Tails, waiting readers, streams and downloads with their callers. Belongs to the event loop.
+
+    Each of them checks its caller before every part. Those that wait for a commit, or for their
+    client, are woken or cut off here.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._going: dict[Hashable, _Going] = {}
+
+    def add(self, key: Hashable, caller: Principal, end: Callable[[], None]) -> None:
+        """Call `end` when the caller's credentials end, until it is removed."""
+        self._going[key] = _Going(caller, end)
+
+    def remove(self, key: Hashable) -> None:
+        """Remove the entry with this key."""
+        del self._going[key]
+
+    @contextmanager
+    def during(self, caller: Principal, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` if the caller's credentials end within the block."""
+        key = object()
+        self.add(key, caller, end)
+        try:
+            yield
+        finally:
+            self.remove(key)
+
+    def end_invalid(self) -> None:
+        """End long requests without valid credentials."""
+        now_ms = self._clock.now_ms()
+        for going in tuple(self._going.values()):  # some of them remove themselves at once
+            if not going.caller.is_valid(now_ms):
+                going.end()
+
 
 PEER_KEY: Final = "tidelog.client_certificate"
 """The scope key of the client certificate's subject, as RFC 4514 writes it."""
@@ -64,8 +246,11 @@ class Security:
         self._issuer_keys: IssuerKeys | None = None
         self._tokens: Tokens | None = None
         if settings.jwks:
-            from app.security.jwks import IssuerKeys, source_of  # noqa: PLC0415  # loads httpx and jwt
-            from app.security.tokens import Tokens  # noqa: PLC0415  # the same
+            from app.security.tokens import (  # noqa: PLC0415  # loads httpx and jwt
+                IssuerKeys,
+                Tokens,
+                source_of,
+            )
 
             self._issuer_keys = IssuerKeys(source_of(settings, fs), settings, clock)
             self._tokens = Tokens(self._issuer_keys, settings, self._meters)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from app.security.scopes import is_scope
+from app.security.rules import is_scope
 from engine.checkpoint.kafka_files import corrupt
 from engine.checkpoint.tidelog_files import read_json, write_json
 from engine.errors import DirectoryLocked, InvalidRequestValue

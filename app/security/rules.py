@@ -1,16 +1,89 @@
-"""The scopes that each operation requires: one table, complete by a test.
+"""Scopes, which of them each operation requires, and the audit log.
 
-The choice follows Kafka's authorizer: any scope on a topic allows to describe it, a reader may move
-its own offsets, an appender may allocate producer ids.
+A scope is `read:<pattern>`, `append:<pattern>`, `admin:<pattern>` or `metrics`. A pattern is a
+topic's name in which `*` stands for any characters, or none. No scope implies another, but any
+scope on a topic allows to see that it exists and where its logs end. What operations require is one
+table, complete by a test. The choice follows Kafka's authorizer: a reader may move its own offsets,
+an appender may allocate producer ids.
+
+The audit log says who did what, from where, with which outcome. It has one line for each
+administrative request, each change of group offsets, and each request that was refused for its
+credentials, scopes or origin. The logger is `tidelog.audit`, so that a handler can select its
+lines.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
+from typing import Any, Final, NamedTuple
 
-from app.security.scopes import ANY_ACTION, METRICS_SCOPE, Action
+
+class Action(enum.Enum):
+    """What can be done with a topic."""
+
+    READ = "read"
+    APPEND = "append"
+    ADMIN = "admin"
+
+
+ANY_ACTION: Final = tuple(Action)
+METRICS_SCOPE: Final = "metrics"
+EVERYTHING: Final = ("read:*", "append:*", "admin:*", METRICS_SCOPE)
+
+_TOPIC_SCOPE: Final = re.compile(r"(read|append|admin):([A-Za-z0-9._*-]{1,249})")
+
+
+def is_scope(text: str) -> bool:
+    """Whether the text is a scope of tidelog; a token may have others, which are ignored."""
+    return text == METRICS_SCOPE or _TOPIC_SCOPE.fullmatch(text) is not None
+
+
+class Grants:
+    """What a set of scopes allows; unknown scopes allow nothing."""
+
+    __slots__ = ("_everywhere", "_topics", "metrics", "scopes")
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        self.scopes = tuple(filter(is_scope, scopes))
+        """Those that allow something."""
+        self.metrics = False
+        self._everywhere: set[Action] = set()
+        patterns: dict[Action, list[str]] = defaultdict(list)
+        for scope in self.scopes:
+            if scope == METRICS_SCOPE:
+                self.metrics = True
+            elif match := _TOPIC_SCOPE.fullmatch(scope):
+                action, pattern = Action(match[1]), match[2]
+                patterns[action].append(translate(pattern))  # only `*` is special
+                if not pattern.strip("*"):
+                    self._everywhere.add(action)
+        self._topics = {action: re.compile("|".join(some)) for action, some in patterns.items()}
+
+    def allow(self, action: Action, topic: str) -> bool:
+        """Whether the action is allowed on the topic, whether or not it exists."""
+        pattern = self._topics.get(action)
+        return pattern is not None and pattern.match(topic) is not None
+
+    def allow_any(self, actions: Iterable[Action], topic: str) -> bool:
+        """Whether one of the actions is allowed on the topic."""
+        return any(self.allow(action, topic) for action in actions)
+
+    def allow_everywhere(self, action: Action) -> bool:
+        """Whether one scope allows the action on every topic."""
+        return action in self._everywhere
+
+    def allow_somewhere(self, action: Action) -> bool:
+        """Whether there may be a topic on which the action is allowed."""
+        return action in self._topics
+
+
+CALLER_KEY = "tidelog.caller"
+"""The scope key of a request's principal, once it is known."""
 
 
 class Reach(enum.Enum):
@@ -142,3 +215,35 @@ RULES: Final[Mapping[str, Rule]] = {
     "kafkaRestProduceToPartition": APPEND,
     "kafkaRestUseConsumer": CALLER,
 }
+
+
+_AUDIT = logging.getLogger("tidelog.audit")
+
+_GROUP_CHANGES: Final = frozenset({"putGroupOffset", "deleteGroupOffset"})
+
+AUDITED: Final = _GROUP_CHANGES.union(
+    name for name, rule in RULES.items() if rule.is_administrative
+)
+
+REFUSED: Final = frozenset({401, 403, 421})
+"""Statuses of failed logins, missing scopes, pages of other sites and foreign hosts."""
+
+
+def audit(scope: Mapping[str, Any], operation: str, status: int) -> None:
+    """Log an answered request: an operation of `AUDITED`, or a status of `REFUSED`."""
+    caller = scope.get(CALLER_KEY)
+    _AUDIT.info(
+        "%s by %s: %d",
+        operation,
+        "unknown" if caller is None else caller.name,
+        status,
+        extra={
+            "principal": None if caller is None else caller.name,
+            "operation": operation,
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "outcome": "done" if 200 <= status < 300 else "refused" if status < 500 else "failed",
+            "client": (scope.get("client") or ("",))[0],
+        },
+    )

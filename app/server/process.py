@@ -1,37 +1,137 @@
 """The process: it starts uvicorn from the settings and stops it gracefully.
 
 Only `tidelog serve` imports this module.
+
+At the start it warns of files that other users of the machine could read or change, and gives the
+C library's allocator two heaps for all threads, with free memory returned to the system. Only the
+GNU C library supports that; with another one nothing changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
+import logging
+import os
 import resource
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
 from app.api.application import create_api, framed
-from app.api.cors import with_cors
 from app.http.answers import App
 from app.operations.service import Service
-from app.server.file_modes import warn_of_open_files
-from app.server.malloc import CAN_GIVE_BACK, give_back_when_calm, share_heaps
-from app.server.site_guard import SiteGuard
+from app.security.keys import api_keys_path
+from app.server.site_guard import SiteGuard, with_cors
 from app.server.tls import Certificates, tls_options
 from app.settings import Settings
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
 from app.wire.protocol import Protocol
 from engine.fs.posix import PosixFileSystem
+
+_LOG = logging.getLogger(__name__)
+
+_OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def warn_of_open_files(settings: Settings) -> None:
+    """Log a warning for an API key file that others can change, and a TLS key that they can read.
+
+    A changed key file admits other callers; a TLS key lets another process pose as the service.
+    """
+    _warn(api_keys_path(settings.data_directory), _OTHERS_WRITE, "changed")
+    if settings.tls_key is not None:
+        _warn(settings.tls_key, _OTHERS_READ | _OTHERS_WRITE, "read")
+
+
+def _warn(path: Path, bits: int, what: str) -> None:
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & bits:
+            _LOG.warning(
+                "%s can be %s by other users (mode %04o): chmod 600 %s", path, what, mode, path
+            )
+
+
+CALM_SECONDS: Final = 2.0
+CALM_REQUESTS: Final = 10
+"""At most this many requests in `CALM_SECONDS`, such as those of probes, count as idle."""
+
+LARGE_BYTES: Final = 16 << 20
+"""Larger blocks are mapped, not taken from a heap: freeing them returns them to the system, and the
+next one faults in each of its pages again. A read of 4 MiB as JSON takes blocks of 4 and 8 MiB."""
+
+WORTH_BYTES: Final = 16 << 20
+"""Trimming is not worth its milliseconds if memory has grown by less since the last time."""
+
+_LIBRARY: Final = ctypes.CDLL(None)
+_MOST_HEAPS: Final = -8  # M_ARENA_MAX
+_MAPPED_FROM: Final = -3  # M_MMAP_THRESHOLD
+_KEPT_ON_TOP: Final = -1  # M_TRIM_THRESHOLD
+_SIZES: Final = Path("/proc/self/statm")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+CAN_GIVE_BACK: Final = hasattr(_LIBRARY, "malloc_trim") and _SIZES.exists()
+_set_allocator: Callable[[int, int], int] = getattr(_LIBRARY, "mallopt", lambda *_: 0)
+
+
+def share_heaps() -> None:
+    """Make all threads share two heaps; by default the library has one for each thread.
+
+    A heap keeps memory that one of its threads used, such as a body of a megabyte, for its own
+    threads. Large blocks are therefore mapped, which the library would stop doing after it freed
+    the first.
+    """
+    _set_allocator(_MOST_HEAPS, 2)
+    _set_allocator(_MAPPED_FROM, LARGE_BYTES)
+    # Otherwise it is 128 KiB from now on: large bodies and answers are faulted in again and again.
+    _set_allocator(_KEPT_ON_TOP, 2 * LARGE_BYTES)
+
+
+def own_bytes() -> int:
+    """Return the process's memory without mapped files, from Linux's /proc."""
+    _, resident, shared, *_ = map(int, _SIZES.read_text().split())
+    return (resident - shared) * _PAGE_BYTES
+
+
+def give_back(floor_bytes: int) -> int:
+    """Return free heap memory to the system, if that may be worth it; return what remains.
+
+    `floor_bytes` is what remained the last time. Meanwhile other allocations wait: some
+    milliseconds, or some tens of them for a large heap.
+    """
+    if own_bytes() < floor_bytes + WORTH_BYTES:
+        return floor_bytes
+    _LIBRARY.malloc_trim(0)
+    return own_bytes()
+
+
+async def give_back_when_calm(requests: Callable[[], int]) -> None:
+    """After a busy period, return its memory to the system; runs until cancelled.
+
+    `requests` returns the number of requests so far. Without this, memory of large answers stays in
+    the heap, because small blocks after it are still in use. Only if `CAN_GIVE_BACK`.
+    """
+    floor_bytes = await asyncio.to_thread(own_bytes)
+    while True:
+        before = requests()
+        await asyncio.sleep(CALM_SECONDS)
+        if requests() - before <= CALM_REQUESTS:
+            floor_bytes = await asyncio.to_thread(give_back, floor_bytes)
+
 
 GRACE_SECONDS = 30
 """Running requests have this long to end after a signal."""
@@ -218,6 +318,6 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
 def _protocol_of(tls: dict[str, Any]) -> Callable[..., Protocol]:
     if "ssl_ca_certs" not in tls:
         return Protocol
-    from app.server.tls_clients import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
+    from app.server.tls import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
 
     return partial(CertifiedProtocol, sessions=Sessions())

@@ -1,7 +1,9 @@
-"""The port that operations work on: a partition, wherever its log is stored.
+"""The port that operations work on: logs, documents and group offsets, wherever they are stored.
 
 Only plain values and errors of the engine cross the port, never a file, a lock or a log. What may
-need a remote call is a coroutine. Properties are published whole and never wait.
+need a remote call is a coroutine. Properties are published whole and never wait. Small documents
+are what operations have to remember besides records; group offsets are the stored positions of
+readers.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
-from app.store.documents import Documents
-from app.store.groups import GroupOffsets
+from app.errors import CursorNotFound
+from app.limits.shares import EVERYBODY
 from engine.config import LogConfig
 from engine.errors import ProducerNotFound, WouldBlock
 from engine.log.results import Appended, Fetched, LogTag
@@ -23,7 +25,121 @@ from engine.records.header import Codec
 from engine.state.producer_entry import ProducerEntry
 from engine.state.watermarks import Watermarks
 from engine.topic_keys import EffectiveValue
-from engine.types import Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
+from engine.types import NO_LEADER_EPOCH, Buffer, FetchIsolation, TimestampAndOffset, TopicPartition
+
+Document: TypeAlias = Mapping[str, object]
+"""A JSON object."""
+
+
+class Documents(ABC):
+    """JSON objects by name; few, small, and possibly secret. What changes is durable on return."""
+
+    on_changed: Callable[[], None] | None = None
+    """Called on the loop after documents have changed, if other services change them too."""
+
+    @abstractmethod
+    def all(self) -> Mapping[str, Document]:
+        """Return all documents by name; published whole."""
+
+    @abstractmethod
+    async def change(self, changes: Mapping[str, Document | None]) -> None:
+        """Replace, add or (None) remove documents: all of these or none. One call at a time.
+
+        Raises StorageError, and then `all` returns what it did before.
+        """
+
+    @abstractmethod
+    async def add(self, name: str, document: Document) -> Document:
+        """Add a document unless there is one; return the one that is stored. As `change`."""
+
+    @abstractmethod
+    def damaged(self, name: str, why: str) -> Exception:
+        """Return the error for an unreadable document; it names the place."""
+
+
+class CursorKey(NamedTuple):
+    """The group and the partition of an offset."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class CursorValue(NamedTuple):
+    """A group's position: the next offset to read, and its metadata."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The leader epoch of the last record read; -1 if unknown."""
+    metadata: str = ""
+    commit_timestamp: int | None = 0
+    """Commit time, in ms; None if the store does not tell."""
+
+
+class Cursor(NamedTuple):
+    """A stored offset, and the ETag that identifies it until it is replaced."""
+
+    value: CursorValue
+    etag: str | None
+    """None where no change can be made conditional on it."""
+
+
+class GroupOffsets(ABC):
+    """The offsets of all groups. What is stored or deleted is durable when a call returns."""
+
+    has_conditions: ClassVar[bool]
+    """Whether nothing changes an offset between its reading and its change; offsets then have
+    ETags."""
+
+    @abstractmethod
+    async def names(
+        self, after: str, *, at_most: int, wanted: Callable[[CursorKey], bool]
+    ) -> Sequence[str]:
+        """Return the first groups after this name that have a wanted offset, by name."""
+
+    @abstractmethod
+    async def of_group(self, group: str) -> Sequence[tuple[CursorKey, CursorValue]]:
+        """Return the offsets of a group by topic and partition; none if it does not exist."""
+
+    @abstractmethod
+    async def get(self, key: CursorKey) -> Cursor:
+        """Return one offset; raises CursorNotFound."""
+
+    @abstractmethod
+    async def put(
+        self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue], maker: str = EVERYBODY
+    ) -> tuple[Cursor, bool]:
+        """Store what `decide` returns for the present offset; return it, and True for a first one.
+
+        A first one counts for the share of its maker, a principal. With `has_conditions` nothing
+        changes the offset in between. Raises what `decide` raises, PolicyViolation beyond the
+        limits of groups and offsets, StorageError.
+        """
+
+    @abstractmethod
+    async def delete(self, key: CursorKey, judge: Callable[[Cursor], None]) -> None:
+        """Delete an offset unless `judge` raises, as `put`.
+
+        Raises CursorNotFound, StorageError.
+        """
+
+    @abstractmethod
+    async def drop_topic(self, topic: str) -> None:
+        """Delete every group's offsets in a deleted topic; raises StorageError.
+
+        A crash may leave some of them; creating a topic with that name deletes them first.
+        """
+
+
+def no_such_cursor(key: CursorKey) -> CursorNotFound:
+    """Return the error for an offset that is not stored."""
+    return CursorNotFound(
+        f"group {key.group!r} has stored no offset for {key.topic}-{key.partition}",
+        group=key.group,
+        topic=key.topic,
+        partition=key.partition,
+    )
+
 
 T = TypeVar("T")
 

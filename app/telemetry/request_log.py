@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.http.problems import trace_id_of
 from app.http.request_checks import trace_of
-from app.security.audit import AUDITED, CALLER_KEY, REFUSED, audit
+from app.security.rules import AUDITED, CALLER_KEY, REFUSED, audit
 from app.telemetry.metrics import Telemetry
 
 _ACCESS = logging.getLogger("tidelog.access")

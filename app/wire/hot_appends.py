@@ -16,16 +16,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.codecs.calls import AppendCall, IngestCall
 from app.errors import RequestTimedOut
 from app.http.answers import Body
-from app.limits.body_pace import Pace
+from app.limits.admission import Pace
 from app.operations.append.append import Append, Way
 from app.operations.append.batching import Batcher
 from app.operations.exchange import Exchange
 from app.operations.ingest.ingest import AlreadyAppended, IngestAppend
 from app.operations.service import Service
 from app.store.port import Partition
-from app.wire.hot_operations import INGEST, HotOperation
 from app.wire.hot_reads import HotReads
-from app.wire.hot_request import HotRefusal, HotRequest, Lane
+from app.wire.hot_request import INGEST, HotOperation, HotRefusal, HotRequest, Lane
 from app.wire.known_heads import KnownHead, KnownHeads
 from engine.errors import Overloaded, WouldBlock
 

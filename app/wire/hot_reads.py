@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.codecs.calls import AppendCall, IngestCall, ReadCall
 from app.http.answers import RECORD_BATCH, SEND_BYTES, Answer
 from app.limits.admission import Phase
+from app.operations.content_coding import ACCEPT_ENCODING, coded
 from app.operations.exchange import Exchange
-from app.operations.read.content_coding import ACCEPT_ENCODING, coded
 from app.operations.read.fetch import ensure_current, moved_since, start_now
 from app.operations.read.offsets import known_offsets
 from app.operations.read.read import (
@@ -27,11 +27,10 @@ from app.operations.read.read import (
     records_answer,
     records_now,
 )
-from app.operations.read.read_result import Found
+from app.operations.read.render_memory import Found
 from app.store.port import Partition
-from app.wire.coalescing_transport import JOINED_BYTES
-from app.wire.hot_operations import HotOperation
-from app.wire.hot_request import HotRefusal, HotRequest, Lane, lines_of
+from app.wire.connections import JOINED_BYTES
+from app.wire.hot_request import HotOperation, HotRefusal, HotRequest, Lane, lines_of
 
 _ODD: Final = frozenset(
     {b"expect", b"if-none-match", b"origin", b"range", b"transfer-encoding", b"upgrade"}

@@ -18,7 +18,7 @@ from app.operations.append.append import Append, BatchesAppend, RecordsAppend
 from app.operations.ingest.ingest import IngestMaker
 from app.operations.service import Service
 from app.store.port import Partition
-from app.wire.hot_operations import HotOperation
+from app.wire.hot_request import HotOperation
 
 MAX_KNOWN_LINES: Final = 1_024
 """Request lines whose heads are known."""

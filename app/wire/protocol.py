@@ -2,12 +2,17 @@
 
 Requests that HTTP parsers could read in different ways are refused here, before any operation. A
 client cannot hold a connection by sending nothing or by receiving nothing.
+
+Answers of unknown length to HTTP/1.0 clients, which know no chunks, end with the connection.
+uvicorn sends chunks to everybody, and RFC 9112 (6.1) forbids it: such a client, nginx with its old
+default among them, may take the sizes of the chunks for content.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, cast
 
 import httptools
@@ -17,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from app.errors import MalformedRequest, RequestTimedOut
+from app.http.answers import App, Receive, Scope, Send
 from app.http.problems import kind_of, problem_answer
 from app.http.request_checks import (
     FIELD_BYTES,
@@ -27,13 +33,37 @@ from app.http.request_checks import (
     with_joined_lists,
     without_upgrade,
 )
-from app.operations.read.slow_clients import CUT_OFF, SEND_NOW
-from app.wire.coalescing_transport import CoalescingTransport
-from app.wire.connections import CountedProtocol, counted
+from app.http.slow_clients import CUT_OFF, SEND_NOW
+from app.wire.connections import CoalescingTransport, CountedProtocol, counted
 from app.wire.hot_appends import HotLane
 from app.wire.hot_request import HotRequest
-from app.wire.http_1_0 import ended_by_closing
 from engine.errors import Overloaded
+
+
+def ended_by_closing(app: App) -> App:
+    """Return the application, whose bodies without a length are sent as they are."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        cycle = send.__self__  # type: ignore[attr-defined]  # uvicorn's own method
+        assert isinstance(cycle, RequestResponseCycle)
+        is_delimited = True
+
+        async def send_plainly(message: MutableMapping[str, Any]) -> None:
+            nonlocal is_delimited
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                is_delimited = b"content-length" in names
+                if not is_delimited:
+                    cycle.chunked_encoding = False
+                    cycle.expected_content_length = sys.maxsize
+            elif not is_delimited and not message.get("more_body", False):
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_plainly)
+
+    return run
+
 
 _NO_HTTP: Final = "Invalid HTTP request received."
 _HEAD_END: Final = b"\r\n\r\n"

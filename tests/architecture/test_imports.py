@@ -32,7 +32,7 @@ PLANTED = [
     ("pyspark_tidelog/sink/__init__.py", "import pyspark_tidelog.source.topics", "spark-layers"),
     ("pyspark_tidelog/annex.py", "", "spark-layers"),
     ("app/client/__init__.py", "import app.codecs", "client-alone"),
-    ("app/client/reader.py", "from engine.errors import ErrorCode", "client-alone"),
+    ("app/client/commands/read.py", "from engine.errors import ErrorCode", "client-alone"),
     ("app/operations/read/fetch.py", "import engine.log.log", "operations-on-the-port"),
     ("app/codecs/receipts.py", "import engine.manager.manager", "operations-on-the-port"),
     ("app/api/routes/topics.py", "import engine.runtime", "operations-on-the-port"),

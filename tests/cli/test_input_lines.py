@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import input_lines
+from app.client.commands import append
+from app.client.commands.append import arriving_lines
 from app.client.failures import BadInput
-from app.client.input_lines import arriving_lines
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def test_lines_do_not_depend_on_how_they_arrive(pieces: list[bytes], read_bytes:
     """Whatever the pipe delivers at once, the lines are those of the whole."""
     content = b"".join(pieces)
     with pipe() as (reading, write, close), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(input_lines, "_READ_BYTES", read_bytes)
+        patch.setattr(append, "_READ_BYTES", read_bytes)
         write(content)
         close()
         lines = list(arriving_lines(reading, on_linger=ignore))
@@ -68,7 +68,7 @@ def test_a_line_is_there_before_the_next_one_arrives() -> None:
 
 def test_input_without_a_pause_is_interrupted_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that never stop do not keep those of a quiet partition waiting."""
-    monkeypatch.setattr(input_lines, "LINGER_S", 0.0)
+    monkeypatch.setattr(append, "LINGER_S", 0.0)
     with pipe() as (reading, write, _close):
         write(b"always readable\n")
 
@@ -86,7 +86,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The limit counts the bytes of one line, and the error names it."""
-    monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(append, "MAX_LINE_BYTES", 10)
     with pipe() as (reading, write, _close):
         write(b"ok\n0123456789a")
         lines = arriving_lines(reading, on_linger=ignore)

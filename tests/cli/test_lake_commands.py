@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client.ingest_display import IngestDisplay, finished, show_tables
+from app.client.commands.ingest import IngestDisplay, finished, show_tables
 from app.client.terminal import Terminal
 from pyspark_tidelog.ingest.job import (
     IngestCompaction,

@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
+from app.client.commands.read import follow, read_to_end
 from app.client.connection import Connection
 from app.client.failures import Unreachable
-from app.client.reader import follow, read_to_end
 from engine.records.header import Codec
 from tests.support.builders import values_of
 from tests.support.server import serving

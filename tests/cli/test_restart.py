@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.client.appender import Appender
+from app.client.commands.read import read_to_end
 from app.client.connection import Connection, Request, topic_path
 from app.client.partitioner import partition_of
-from app.client.reader import read_to_end
 from app.client.record_lines import RecordLine
 from demo.children import Server, serve_arguments
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from app.client import connection as connections
+from app.client.commands.read import read_to_end
 from app.client.commands.topics import all_topics
 from app.client.connection import Connection, Request, partitions_of
 from app.client.failures import Failure
-from app.client.reader import read_to_end
 from tests.cli.conftest import Run, objects
 
 

@@ -26,9 +26,8 @@ from app.codecs.json_parts import elements_of, json_lines, text_lines, without_b
 from app.codecs.json_pointer import Pointer
 from app.errors import InvalidSignature, MalformedRequest
 from app.operations.ingest import cloudevents, otlp
-from app.operations.ingest.profile import IngestProfile
-from app.operations.ingest.signatures.schemes import signature_of
-from app.operations.ingest.signatures.signature import Signature
+from app.operations.ingest.profiles import IngestProfile
+from app.operations.ingest.signatures import Signature, signature_of
 from engine.errors import InvalidRecord, InvalidRequestValue, TooLarge
 from engine.types import Buffer
 from schemas.ingest import PutIngestProfile, PutIngestSignature, Scheme

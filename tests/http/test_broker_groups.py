@@ -6,9 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.store.groups import CursorKey, CursorValue
-from app.store.local.group_records import encode_key, encode_value
-from app.store.local.offsets_topic import OFFSETS_TOPIC
+from app.store.local.group_offsets import OFFSETS_TOPIC, encode_key, encode_value
+from app.store.port import CursorKey, CursorValue
 from engine.fs import names
 from engine.records.batch import BatchView
 from engine.records.builder import NewRecord, build_batch, encode_batch
@@ -121,7 +120,7 @@ async def test_what_is_no_cursor_is_left_out_and_logged(
     path = broker_directory(tmp_path, {0: [build_batch([strange, commit("a", 1)])]})
     async with running(path) as api:
         assert await offsets(api) == {"a": 1}
-    (told,) = [one for one in caplog.records if one.name == "app.store.local.group_loading"]
+    (told,) = [one for one in caplog.records if one.name == "app.store.local.group_offsets"]
     assert told.getMessage() == "__consumer_offsets-0, offset 0: unknown version 9 of a cursor"
 
 

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from app.codecs import records_out
 from app.operations.read import fetch_many
-from app.operations.read.wait import Watch
+from app.operations.wait import Watch
 from app.server.process import compose
 from engine.errors import StoredDataCorrupt
 from tests.support.credentials import bearer, create_key

@@ -11,9 +11,8 @@ from pydantic import TypeAdapter
 
 from app.operations.service import Service
 from app.settings import Settings
-from app.store.groups import CursorKey
-from app.store.local.group_records import decode_key, decode_value
-from app.store.local.offsets_topic import OFFSETS_TOPIC
+from app.store.local.group_offsets import OFFSETS_TOPIC, decode_key, decode_value
+from app.store.port import CursorKey
 from engine.records.batch import BatchView
 from engine.records.scan import iter_headers
 from engine.types import TopicPartition

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.api.lifespan import lifespan
+from app.api.application import lifespan
 from app.operations.service import Service
 from app.settings import Settings
 from engine.errors import DirectoryLocked, Recovering
@@ -230,7 +230,7 @@ async def test_a_directory_in_use_ends_the_service(
             while not told:
                 await checkpoint()
     assert isinstance(service.failure, DirectoryLocked)
-    (told_why,) = [one for one in caplog.records if one.name == "app.api.lifespan"]
+    (told_why,) = [one for one in caplog.records if one.name == "app.api.application"]
     assert "is in use by another process" in told_why.getMessage()
     assert not told_why.exc_info  # a stack is only logged for unexpected errors
 

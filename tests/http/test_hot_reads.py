@@ -13,7 +13,7 @@ import pytest
 from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.principal import Principal
-from app.security.scopes import EVERYTHING, Grants
+from app.security.rules import EVERYTHING, Grants
 from app.wire import hot_reads
 from engine.records.builder import build_batch
 from tests.support.raw import connect, until

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.operations.ingest import tokens
+from app.operations.ingest import senders
 from engine.fs.names import INGEST_FILE
 from tests.support.builders import DATA, with_data
 from tests.support.filesystem import ForgetfulDisk
@@ -80,7 +80,7 @@ async def test_a_token_is_of_one_topic(api: Api) -> None:
 
 async def test_the_number_of_tokens_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused until another is deleted (J6)."""
-    monkeypatch.setattr(tokens, "MAX_TOKENS", 2)
+    monkeypatch.setattr(senders, "MAX_TOKENS", 2)
     first, _ = await created(api), await created(api)
     refused: httpx.Response = await api.client.post(TOKENS)
     assert (refused.status_code, refused.json()["code"]) == (422, "policy_violation")

@@ -11,7 +11,7 @@ import pytest
 
 from app.operations.service import Service
 from app.wire import known_heads
-from app.wire.hot_operations import HotOperation, HotOperations
+from app.wire.hot_request import HotOperation, HotOperations
 from engine.records.batch import BatchView
 from engine.types import FetchIsolation
 from tests.support.credentials import create_key

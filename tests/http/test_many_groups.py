@@ -11,8 +11,8 @@ import pytest
 from app.operations.exchange import Exchange
 from app.operations.groups import list_groups
 from app.security.principal import anonymous
-from app.store.groups import CursorKey, CursorValue
 from app.store.local.group_offsets import LOOKED_AT_TOGETHER
+from app.store.port import CursorKey, CursorValue
 from tests.support.service import Api, running
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.server import process as server
-from app.server.file_modes import warn_of_open_files
+from app.server.process import warn_of_open_files
 from app.settings import Settings
 from engine.fs.names import API_KEYS_FILE
 from tests.support.server import Served, serving

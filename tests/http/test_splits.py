@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.read.splits import _shares
+from app.operations.read.offsets import _shares
 from engine.records.scan import iter_headers
 from tests.support.builders import new_batch
 from tests.support.service import BATCHES, RAW, RECORDS, Api, running
@@ -21,7 +21,7 @@ LOG = "/v1/topics/events/partitions/0"
 @pytest.fixture
 async def topic(tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Partition 0 has much, 1 little, 2 nothing; batches of ten records."""
-    monkeypatch.setattr("app.operations.read.splits.DEFAULT_SPLIT_BYTES", 5000)
+    monkeypatch.setattr("app.operations.read.offsets.DEFAULT_SPLIT_BYTES", 5000)
     async with running(tmp_path, max_splits=50) as api:
         await api.create("events", 3, **OF_ANY_YEAR)
         for partition, batches in ((0, 30), (1, 3)):

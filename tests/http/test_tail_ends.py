@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.operations.read import slow_clients
+from app.http import slow_clients
 from app.server.process import compose
 from engine.errors import StorageOffline
 from engine.fs.names import log_name

@@ -6,7 +6,7 @@ from typing import NoReturn
 import pytest
 
 from app.errors import CursorNotFound
-from app.store.groups import Cursor, CursorKey, CursorValue
+from app.store.port import Cursor, CursorKey, CursorValue
 from tests.store.conftest import OpenSide, Side
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import App, Message
-from app.operations.read.slow_clients import CUT_OFF
+from app.http.slow_clients import CUT_OFF
 from app.server.process import compose
 from tests.support.service import Api
 

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 
 from app.http.answers import App
-from app.operations.local import local_store
-from app.operations.service import Service
+from app.operations.service import Service, local_store
 from app.settings import Settings
 from app.store.local.store import LocalStore
 from engine.clock import Clock

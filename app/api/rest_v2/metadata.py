@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api.rest_v2.errors import UNKNOWN_TOPIC_OR_PARTITION
-from app.api.rest_v2.media import answer_of
+from app.api.rest_v2.media import UNKNOWN_TOPIC_OR_PARTITION, answer_of
 from app.http.answers import Answer
 from app.operations.exchange import Exchange
 from app.store.port import Partition

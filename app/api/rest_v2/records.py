@@ -1,30 +1,52 @@
-"""Bodies of a produce to the records of a log, and records of a log to what a read answers."""
+"""Produce to a topic or partition, and read one partition: records in the proxies' JSON.
+
+One offset or error a record is answered. A read is Redpanda's: from an offset on, without consumer
+or state.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from binascii import b2a_base64
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from aiokafka.errors import MessageSizeTooLargeError
 from msgspec import Raw
 
-from app.api.rest_v2.errors import MAX_FAULTS_TOLD
-from app.api.rest_v2.media import Embedded
+from app.api.rest_v2.media import (
+    MAX_FAULTS_TOLD,
+    Embedded,
+    answer_of,
+    embedded_in,
+    ensure_takes_answer,
+    message_of,
+    record_error_code,
+    wanted_records,
+)
 from app.client.partitioner import partition_of
+from app.codecs.calls import AppendCall, OffsetSpec, ReadCall, ensure_no_conditions
 from app.codecs.json_parts import ensure_record_count
+from app.codecs.receipts import mark_headers
 from app.codecs.records_in import HeaderIn, RecordIn, new_records
 from app.codecs.stored import StoredRecords, View
-from app.errors import InvalidBody, MalformedRequest
-from app.http.answers import Body
-from app.http.body_faults import malformed_json
-from app.operations.append.append_topic import Spread
+from app.errors import InvalidBody, MalformedRequest, malformed_json
+from app.http.answers import NO_STORE, Answer, Body
+from app.operations.append.append_topic import Outcome, Spread, Written, append_parts
+from app.operations.exchange import Exchange
+from app.operations.read.read import fetch_or_wait
+from app.store.port import Partition
 from engine.config import LogConfig
-from engine.errors import InvalidRecord
+from engine.errors import InvalidRecord, TooLarge, WouldBlock
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
 from engine.records.builder import NewRecord
 from engine.types import INT32_MAX, INT64_MAX, Buffer
+from schemas.kafka_rest_v2 import KafkaRestReadParameters
 
 _ABSENT: Final = Raw()
 _NULL: Final = Raw(b"null")
@@ -251,3 +273,146 @@ def _text(text: str | None) -> Raw:
 
 def _base64(content: bytes | None) -> str | None:
     return None if content is None else b2a_base64(content, newline=False).decode()
+
+
+KAFKA_TOO_LARGE: Final = MessageSizeTooLargeError.description
+"""Kafka's own description of the error, which the proxies pass on."""
+
+
+async def produce(
+    exchange: Exchange, topic: str, partition: int | None, *, is_async: bool
+) -> Answer:
+    """Append the records of a body; answer when they are on disk, or at once if `is_async`.
+
+    If nothing was written at all, what the first partition met is the error of the request. A
+    topic that is not there is reported before a format that is not accepted, as Karapace does, and
+    records that are too large for the topic are 422 with an entry each.
+    """
+    service = exchange.service
+    ensure_takes_answer(exchange.head)
+    partitions = service.topic(topic).partitions
+    if partition is not None:
+        service.partition(topic, partition)
+    embedded = embedded_in(exchange.head)
+    ensure_no_conditions(exchange.head)
+    sticky = service.sticky_partition(topic, partitions)
+    target = Target(service.any_partition(topic).config, partitions, partition, sticky)
+    body = await exchange.body()
+
+    def parse() -> Spread:
+        return parse_produce(
+            body,
+            embedded,
+            target,
+            now_ms=service.clock.now_ms(),
+            max_records=service.settings.max_records_per_request,
+        )
+
+    if len(body) <= service.settings.inline_append_bytes:
+        spread = parse()
+    else:
+        spread = await exchange.write(parse)
+    for number in spread.parts:
+        service.partition(topic, number)  # all of them are there, or nothing is written
+    call = AppendCall("0" if is_async else "all")
+    try:
+        outcomes = await append_parts(exchange, topic, call, spread)
+    except TooLarge as error:
+        refused = [_failure(error) for _ in spread.chosen]
+        raise InvalidRecord(str(error), offsets=refused) from None
+    if is_async:
+        return Answer(204, [], b"")
+    report = {
+        "offsets": _offsets(spread, outcomes),
+        "key_schema_id": None,
+        "value_schema_id": None,
+    }
+    return answer_of(exchange.head, report)
+
+
+def _offsets(spread: Spread, outcomes: Mapping[int, Outcome]) -> list[dict[str, object]]:
+    """Return one entry a record in input order: where it is, or why it is not."""
+    next_offsets = {
+        partition: outcome.appended.base_offset
+        for partition, outcome in outcomes.items()
+        if isinstance(outcome, Written)
+    }
+    told = {
+        partition: _failure(outcome)
+        for partition, outcome in outcomes.items()
+        if isinstance(outcome, Exception)
+    }
+    entries: list[dict[str, object]] = []
+    for partition in spread.chosen:
+        if partition in told:
+            entries.append(told[partition])
+            continue
+        offset = next_offsets[partition]
+        entries.append(
+            {"partition": partition, "offset": offset, "error_code": None, "error": None}
+        )
+        next_offsets[partition] = offset + 1
+    return entries
+
+
+def _failure(error: Exception) -> dict[str, object]:
+    return {
+        "partition": None,
+        "offset": None,
+        "error_code": record_error_code(error),
+        "error": KAFKA_TOO_LARGE if isinstance(error, TooLarge) else message_of(error),
+    }
+
+
+async def read_records(
+    exchange: Exchange, partition: Partition, parameters: KafkaRestReadParameters
+) -> Answer:
+    """Return an array of records, empty if none comes within the time.
+
+    It skips control batches and compaction gaps: a client that sees only record offsets cannot.
+    """
+    embedded = wanted_records(exchange.head)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + parameters.timeout / 1000
+    start = parameters.offset
+    while True:
+        left_ms = max(0, round((deadline - loop.time()) * 1000))
+        call = ReadCall(OffsetSpec(start), parameters.max_bytes, max_wait_ms=left_ms)
+        _, fetched = await fetch_or_wait(exchange, partition, call)
+        shown = await _show(exchange, partition, fetched, start, embedded)
+        if shown.records or not fetched.data:
+            break
+        start = fetched.next_offset if shown.next_offset is None else shown.next_offset
+    exchange.ticket.exchange_answer(shown.size_bytes)
+    next_offset = fetched.next_offset if shown.next_offset is None else shown.next_offset
+    headers = [
+        (b"content-type", embedded.media_type),
+        NO_STORE,
+        *mark_headers(partition, fetched.watermarks, next_offset),
+    ]
+    return Answer(200, headers, b"[" + b",".join(shown.records) + b"]")
+
+
+async def _show(
+    exchange: Exchange, partition: Partition, fetched: Fetched, start: int, embedded: Embedded
+) -> Shown:
+    settings = exchange.service.settings
+
+    def show(budget: DecodeBudget | None) -> Shown:
+        view = View(
+            start=start,
+            max_records=settings.default_fetch_records,
+            max_answer_bytes=settings.max_answer_bytes,
+            max_record_bytes=settings.max_answer_bytes,
+            limit_bytes=settings.max_decompressed_batch_bytes,
+            budget=budget,
+            nonblocking=budget is None,
+            is_verified=fetched.is_verified,
+        )
+        with exchange.service.render_memory.hold((fetched.data,), is_inline=view.nonblocking):
+            return show_records(fetched.data, view, partition.topic, partition.number, embedded)
+
+    if len(fetched.data) <= settings.inline_read_bytes:
+        with suppress(WouldBlock):
+            return show(None)
+    return await exchange.decode(exchange.read, lambda: show(exchange.budget))

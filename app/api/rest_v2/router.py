@@ -10,10 +10,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import WithJsonSchema
 
 from app.api.rest_v2 import metadata
-from app.api.rest_v2.errors import NOT_FOUND, PARTITION_NOT_FOUND
-from app.api.rest_v2.media import ANSWERS, BINARY_V2, JSON_V2, V2
-from app.api.rest_v2.produce import produce
-from app.api.rest_v2.read import read_records
+from app.api.rest_v2.media import ANSWERS, BINARY_V2, JSON_V2, NOT_FOUND, PARTITION_NOT_FOUND, V2
+from app.api.rest_v2.records import produce, read_records
 from app.api.routes.shared import IDENTIFIED, ExchangeDep, Responses, TopicPath
 from app.codecs.calls import PARTITION as PARTITION_NUMBER
 from app.codecs.receipts import to_json

@@ -19,7 +19,7 @@ from app.http.answers import AnswerResponse
 from app.operations import group_lag
 from app.operations import groups as operations
 from app.operations.request_content import parse_model
-from app.store.groups import CursorKey
+from app.store.port import CursorKey
 from schemas.common import PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,

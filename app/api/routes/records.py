@@ -1,10 +1,10 @@
-"""Append and read records as JSON and NDJSON."""
+"""Records and batches: append, read, fetch from many logs, and follow a log or a topic."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.api.routes.shared import (
     APPEND_HEADERS,
@@ -15,14 +15,32 @@ from app.api.routes.shared import (
     PartitionDep,
     TopicPath,
     answers,
+    body_of,
     problems,
     ref,
 )
-from app.codecs.calls import AppendCall, read_call
-from app.http.answers import AnswerResponse, StreamedResponse
-from app.operations.append import append_partition, append_topic, stream_append
+from app.codecs.calls import AppendCall, read_call, tail_call
+from app.http.answers import AnswerResponse, Receive, Scope, Send, StreamedResponse
+from app.operations.append import append, append_topic, stream_append
 from app.operations.read import read, stream_read
-from schemas.fetch import ReadRecordsParameters, RecordPage, RecordPageWithStringOffsets
+from app.operations.read.fetch_many import fetch_many as run_fetch
+from app.operations.read.fetch_many import read_topic as read_page
+from app.operations.read.tail import TailSession, open_tail, open_topic_tail
+from app.operations.request_content import parse_model
+from schemas.fetch import (
+    ReadParameters,
+    ReadRecordsParameters,
+    RecordPage,
+    RecordPageWithStringOffsets,
+)
+from schemas.fetch_many import (
+    FetchPage,
+    FetchPageWithStringOffsets,
+    FetchRequest,
+    TopicPage,
+    TopicPageWithStringOffsets,
+    TopicReadParameters,
+)
 from schemas.produce import (
     AppendParameters,
     AppendReceipt,
@@ -30,8 +48,9 @@ from schemas.produce import (
     RecordsIn,
     TopicAppendReceipt,
 )
+from schemas.tail import TailEvent, TailParameters, TopicTailEvent, TopicTailParameters
 
-router = APIRouter(prefix="/v1/topics", dependencies=[IDENTIFIED])
+records_router = APIRouter(prefix="/v1/topics", dependencies=[IDENTIFIED])
 
 EXAMPLE = {"records": [{"key": "AA", "value": {"flight": 1141, "arr_delay": 33}}]}
 RECORDS_BODY = {
@@ -80,7 +99,7 @@ APPENDED = {
 }
 
 
-@router.post(
+@records_router.post(
     "/{topic}/records",
     operation_id="appendTopicRecords",
     tags=["produce"],
@@ -103,7 +122,7 @@ async def append_topic_records(
     return AnswerResponse(await append_topic.append_topic_records(exchange, topic, call))
 
 
-@router.post(
+@records_router.post(
     "/{topic}/partitions/{partition}/records",
     operation_id="appendRecords",
     tags=["produce"],
@@ -124,10 +143,10 @@ async def append_records(
     call = AppendCall(parameters.acks)
     if parameters.stream:
         return AnswerResponse(await stream_append.append_stream(exchange, partition, call))
-    return AnswerResponse(await append_partition.append_records(exchange, partition, call))
+    return AnswerResponse(await append.append_records(exchange, partition, call))
 
 
-@router.get(
+@records_router.get(
     "/{topic}/partitions/{partition}/records",
     operation_id="readRecords",
     tags=["consume"],
@@ -162,3 +181,216 @@ async def read_records(
         streamed = await stream_read.stream_records(exchange, partition, call, request.scope)
         return StreamedResponse(streamed)
     return AnswerResponse(await read.read_records(exchange, partition, call))
+
+
+batches_router = APIRouter(
+    prefix="/v1/topics/{topic}/partitions/{partition}", dependencies=[IDENTIFIED]
+)
+
+MEDIA_TYPE = "application/vnd.kafka.recordbatch.v2"
+BYTES = {"type": "string", "format": "binary"}
+
+
+@batches_router.post(
+    "/batches",
+    operation_id="appendBatches",
+    tags=["produce"],
+    dependencies=[APPEND_HEADERS],
+    responses=APPENDED,
+    openapi_extra=body_of(MEDIA_TYPE, "application/octet-stream", schema=BYTES),
+)
+async def append_batches(
+    exchange: ExchangeDep, partition: PartitionDep, parameters: Annotated[AppendParameters, Query()]
+) -> AnswerResponse:
+    """Append record batches exactly as the client encoded them: all of them, or none."""
+    call = AppendCall(parameters.acks)
+    return AnswerResponse(await append.append_batches(exchange, partition, call))
+
+
+@batches_router.get(
+    "/batches",
+    operation_id="readBatches",
+    tags=["consume"],
+    response_class=Response,  # no JSON
+    dependencies=[READ_HEADERS],
+    responses={
+        200: {"description": "Whole batches as stored", "content": {MEDIA_TYPE: {"schema": BYTES}}},
+        206: {
+            "description": "The requested range of immutable batches",
+            "content": {MEDIA_TYPE: {"schema": BYTES}},
+        },
+        304: {"description": "The client has the immutable batches"},
+        **problems(404, 406, 409, 410, 416, 501),
+    },
+)
+async def read_batches(
+    request: Request,
+    exchange: ExchangeDep,
+    partition: PartitionDep,
+    parameters: Annotated[ReadParameters, Query()],
+) -> Response:
+    """Read whole batches, byte for byte as stored; the first may begin below the offset."""
+    call = read_call(parameters, request.scope["query_string"])
+    if parameters.stream:
+        streamed = await stream_read.stream_batches(exchange, partition, call, request.scope)
+        return StreamedResponse(streamed)
+    return AnswerResponse(await read.read_batches(exchange, partition, call))
+
+
+fetch_router = APIRouter(prefix="/v1", tags=["consume"], dependencies=[IDENTIFIED])
+
+FETCH_EXAMPLE: Final = {
+    "partitions": [
+        {"topic": "flights", "partition": 0, "offset": 41},
+        {"topic": "flights", "partition": 1, "offset": "latest"},
+    ],
+    "max_bytes": 1048576,
+    "max_wait_ms": 0,
+}
+
+
+@fetch_router.post(
+    "/fetch",
+    operation_id="fetchMany",
+    responses={
+        200: {
+            "description": "An entry for each partition, in the order of the request",
+            "content": {
+                "application/json": {"schema": ref(FetchPage)},
+                "application/json;offsets=string": {"schema": ref(FetchPageWithStringOffsets)},
+                "multipart/mixed": {
+                    "schema": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "A part for each partition: the response of readBatches",
+                    }
+                },
+            },
+        },
+        **problems(406, 408, 413, 415, 422),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(FetchRequest),
+        example=FETCH_EXAMPLE,
+    ),
+)
+async def fetch_many(exchange: ExchangeDep) -> AnswerResponse:
+    """Read from several partitions with one wait and one byte budget; each can fail alone."""
+    wanted = parse_model(await exchange.control_body(), FetchRequest)
+    return AnswerResponse(await run_fetch(exchange, wanted))
+
+
+@fetch_router.get(
+    "/topics/{topic}/records",
+    operation_id="readTopic",
+    responses={
+        200: {
+            "description": "One page of records, and the token of the next page",
+            "content": {
+                "application/json": {"schema": ref(TopicPage)},
+                "application/json;offsets=string": {"schema": ref(TopicPageWithStringOffsets)},
+            },
+        },
+        **problems(404, 409, 410, 413, 416),
+    },
+)
+async def read_topic(
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    parameters: Annotated[TopicReadParameters, Query()],
+) -> AnswerResponse:
+    """Read all partitions of a topic, page by page; the page token holds every next offset."""
+    return AnswerResponse(await read_page(exchange, topic, parameters))
+
+
+tail_router = APIRouter(prefix="/v1/topics/{topic}", tags=["consume"], dependencies=[IDENTIFIED])
+
+TAIL_EXAMPLE: Final = {
+    "event": "records",
+    "id": "q1Sh-9_zRtGJxzWc8T2LHA.0:6",
+    "data": '{"topic":"flights","partition":0,"records":[{"offset":5,"timestamp":1788000000123,'
+    '"timestamp_type":"create","key":"AA","key_encoding":"utf8","value":{"flight":1141},'
+    '"value_encoding":"json","headers":[],"leader_epoch":0}],"next_offset":6,'
+    '"log_start_offset":0,"high_watermark":6,"last_stable_offset":6,"log_end_offset":6,'
+    '"leader_epoch":0}',
+}
+
+
+TOPIC_EXAMPLE: Final = {**TAIL_EXAMPLE, "id": "q1Sh-9_zRtGJxzWc8T2LHA;0.0:6,1.0:0"}
+
+
+class EventStream(Response):
+    """A tail as what a route returns."""
+
+    def __init__(self, session: TailSession) -> None:
+        super().__init__()
+        self._session = session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI
+        await self._session.run(scope, send)
+
+
+async def _tail_headers(
+    last_event_id: Annotated[
+        str | None,
+        Header(
+            description="Id of the last event: resume from it. Default: none, start at `offset`"
+        ),
+    ] = None,
+) -> None:
+    """Document the headers of a tail; the operation reads them itself."""
+
+
+@tail_router.get(
+    "/partitions/{partition}/tail",
+    operation_id="tailRecords",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_tail_headers)],
+    responses={
+        200: {
+            "description": "Events `records` (data: RecordPage), `offsets` (TailOffsets) while "
+            "there are none, and `end` (TailEnd) as the last; the id of each is "
+            "`<log_id>:<next offset>`",
+            "content": {"text/event-stream": {"schema": ref(TailEvent), "example": TAIL_EXAMPLE}},
+        },
+        **problems(404, 406, 409, 410, 413, 416),
+    },
+)
+async def tail_records(
+    request: Request,
+    exchange: ExchangeDep,
+    partition: PartitionDep,
+    parameters: Annotated[TailParameters, Query()],
+) -> EventStream:
+    """Follow a partition: its records from the offset on, then every commit as it happens."""
+    call = tail_call(parameters, request.scope["query_string"])
+    return EventStream(await open_tail(exchange, partition, call))
+
+
+@tail_router.get(
+    "/tail",
+    operation_id="tailTopic",
+    response_class=Response,  # no JSON
+    dependencies=[Depends(_tail_headers)],
+    responses={
+        200: {
+            "description": "Events `records` (data: RecordPage of one partition), `offsets` "
+            "(TopicTailOffsets) while there are none, and `end` (TopicTailEnd) as the last; the "
+            "id of each holds every partition's next offset",
+            "content": {
+                "text/event-stream": {"schema": ref(TopicTailEvent), "example": TOPIC_EXAMPLE}
+            },
+        },
+        **problems(404, 406, 409, 410, 413, 416),
+    },
+)
+async def tail_topic(
+    request: Request,
+    exchange: ExchangeDep,
+    topic: TopicPath,
+    parameters: Annotated[TopicTailParameters, Query()],
+) -> EventStream:
+    """Follow all partitions of a topic: their records, then every commit as it happens."""
+    call = tail_call(parameters, request.scope["query_string"])
+    return EventStream(await open_topic_tail(exchange, topic, call))

@@ -1,8 +1,10 @@
-"""What the routes have in common: their dependencies, and how their answers are documented."""
+"""What the routes have in common: dependencies, query parameters, how answers are documented."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import difflib
+import inspect
+from collections.abc import AsyncIterator, Collection, Iterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -12,22 +14,44 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api.routes.parameters import query_names
 from app.codecs.conditions import ensure_defined
 from app.errors import MalformedRequest
-from app.http.ingest_urls import SENDER_KEY
+from app.http.request_checks import SENDER_KEY
 from app.operations.exchange import Exchange, holder_of
 from app.operations.ingest.hec import token_of
 from app.operations.ingest.senders import Senders
-from app.operations.local import local_partition
-from app.operations.service import Service
-from app.security.audit import CALLER_KEY
+from app.operations.service import Service, local_partition
 from app.security.authority import Security, peer_of, refuse_credentials_in
 from app.security.principal import Principal
+from app.security.rules import CALLER_KEY
 from app.store.local.partition import LocalPartition
 from app.store.port import Partition
 from schemas.common import PartitionNumber, TopicName
 from schemas.problems import Problem
+
+
+def query_names(dependant: Dependant) -> Collection[str]:
+    """Return the names of the parameters, those of models included."""
+    names: list[str] = []
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if inspect.isclass(annotation) and hasattr(annotation, "model_fields"):
+            fields = annotation.model_fields.items()
+            names += [info.alias or name for name, info in fields]
+        else:
+            names.append(field.alias)
+    return names
+
+
+def unknown_parameter(name: str, known: Collection[str]) -> str:
+    """Say that there is no such parameter, and which one was probably meant."""
+    if not known:
+        return "this operation takes no parameters"
+    closest = difflib.get_close_matches(name, known, n=1)
+    if closest:
+        return f"unknown parameter; did you mean {closest[0]}?"
+    return f"unknown parameter; the parameters are {', '.join(sorted(known))}"
+
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.client.access import with_access
 from app.client.commands.session import (
     JsonOption,
     ServerOption,
@@ -16,7 +15,14 @@ from app.client.commands.session import (
     key_value,
     session,
 )
-from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
+from app.client.connection import (
+    DEFAULT_SERVER,
+    Connection,
+    JsonObject,
+    Request,
+    topic_path,
+    with_access,
+)
 from app.client.failures import Failure
 from app.client.terminal import Terminal
 

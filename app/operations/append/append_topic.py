@@ -22,12 +22,7 @@ from app.http.answers import Answer, Body, json_answer
 from app.http.problems import kind_of, problem_members
 from app.operations.append.append import APPEND_ERRORS, STATUS, build, run_here
 from app.operations.deliveries.claim import Claim, Delivery
-from app.operations.deliveries.idempotency_key import (
-    key_of,
-    keyed_delivery,
-    replayed,
-    run_to_end,
-)
+from app.operations.deliveries.idempotency_key import key_of, keyed_delivery, replayed, run_to_end
 from app.operations.exchange import Exchange
 from app.operations.request_content import brings_ndjson
 from app.operations.service import Service

@@ -16,8 +16,7 @@ from app.codecs.delivery_headers import (
     State,
 )
 from app.http.answers import Body
-from app.operations.deliveries.memory import TopicMemory
-from app.operations.deliveries.table import Entry
+from app.operations.deliveries.table import Entry, TopicMemory
 from app.store.port import Partition
 from engine.log.results import Appended, LogTag
 from engine.records.builder import HeaderList, NewRecord, RecordColumns

@@ -7,12 +7,17 @@ is, and then the repetition writes the record.
 An append claims its delivery, appends, notes what it wrote, and releases the claim. Another request
 with the same id waits for that. A delivery over several partitions is one part in each: a
 repetition writes only the parts that the log does not have.
+
+A secret keys the digests of delivery ids. With it only this service can write a record header that
+makes a delivery look like a repetition: clients can put any header into a raw batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,15 +27,37 @@ from typing import Final, Protocol
 from app.codecs.delivery_headers import Seal
 from app.errors import Draining, IdempotencyKeyReused
 from app.operations.deliveries.claim import Claim, Delivery
-from app.operations.deliveries.follow import LogFollower, WatchLogs
-from app.operations.deliveries.memory import TopicMemory
-from app.operations.deliveries.rebuild import Rebuild, Run
-from app.operations.deliveries.table import DeliveryTable, Entry
-from app.operations.ingest.profile import IngestProfile
+from app.operations.deliveries.rebuild import LogFollower, Rebuild, Run, WatchLogs
+from app.operations.deliveries.table import DeliveryTable, Entry, TopicMemory
+from app.operations.ingest.profiles import IngestProfile
 from app.settings import Settings
-from app.store.port import Partition
+from app.store.port import Documents, Partition
 from engine.clock import Clock
 from engine.errors import OffsetBeyondLogEnd, Recovering, TopicNotFound, WouldBlock
+
+_DOCUMENT: Final = "deliveries"
+_BYTES: Final = 32
+
+
+async def delivery_secret(documents: Documents, changing: asyncio.Lock) -> bytes:
+    """Return the secret; the first time, make one that is on disk on return.
+
+    `changing` is held for changes of documents. Raises what `Documents.damaged` returns, and
+    StorageError.
+    """
+    async with changing:
+        stored = documents.all().get(_DOCUMENT)
+        if stored is None:
+            new = {"secret": secrets.token_bytes(_BYTES).hex()}
+            stored = await documents.add(_DOCUMENT, new)  # another service may be first
+    try:
+        secret = binascii.unhexlify(str(stored.get("secret")))
+    except ValueError:
+        secret = b""
+    if len(secret) != _BYTES:
+        raise documents.damaged(_DOCUMENT, f"its secret is not {_BYTES} bytes in hex")
+    return secret
+
 
 _LOG = logging.getLogger(__name__)
 

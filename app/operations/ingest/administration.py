@@ -8,8 +8,7 @@ from app.codecs.receipts import to_json
 from app.errors import IngestProfileNotFound, InvalidBody
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
 from app.operations.exchange import Exchange
-from app.operations.ingest.profile import IngestProfile
-from app.operations.ingest.profiles import Stored
+from app.operations.ingest.profiles import IngestProfile, Stored
 from schemas.ingest import PutIngestProfile
 
 

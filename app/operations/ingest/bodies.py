@@ -2,32 +2,187 @@
 
 A plan needs no body. With it a body of any size becomes records, on the event loop or on a worker;
 values keep the bytes that were sent.
+
+A sender knows nothing of `max.message.bytes`: ten thousand lines may be more than one batch. All
+batches of a request are one append, so all of them are written or none.
+
+Amazon Data Firehose delivers `{"requestId": …, "timestamp": …, "records": [{"data": <base64>}, …]}`
+and needs a receipt of its own ("Appendix: HTTP endpoint delivery request and response
+specifications" of its documentation).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from app.codecs.json_parts import (
     elements_of,
     ensure_json_text,
     json_lines,
     json_values,
+    record_elements,
     text_lines,
     without_bom,
 )
 from app.codecs.json_pointer import Pointer, pointer_of
-from app.errors import MAX_ERRORS_LISTED, MalformedRequest
-from app.http.answers import JSON, NDJSON, Body
-from app.operations.ingest import cloudevents, firehose
-from app.operations.ingest.batches import RECORD_BYTES, header_bytes
-from app.operations.ingest.profile import IngestProfile
+from app.codecs.receipts import to_json
+from app.errors import MAX_ERRORS_LISTED, MalformedRequest, malformed_json
+from app.http.answers import JSON, NDJSON, Answer, Body, json_answer
+from app.operations.ingest import cloudevents
+from app.operations.ingest.profiles import IngestProfile
 from app.operations.request_content import sent_type
 from engine.errors import InvalidRecord, TooLarge
 from engine.records.builder import HeaderList, NewRecord, RecordColumns
+from engine.records.header import HEADER_BYTES
 from engine.types import Buffer
 from schemas.ingest import Split
+
+RECORD_BYTES: Final = 40
+"""Most bytes of a record besides its key, value and headers: seven varints and the attributes."""
+
+HEADER_SIZES_BYTES: Final = 10
+"""Upper bound of the two length varints of a header."""
+
+_DELIVERY_BYTES: Final = 2 * 1024
+"""Room for the headers of a delivery, which are on the first record."""
+
+
+def header_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return an upper bound of the encoded size of a record's headers."""
+    return sum(
+        [len(name.encode()) + len(value or b"") + HEADER_SIZES_BYTES for name, value in headers]
+    )
+
+
+def parts_of(
+    records: list[NewRecord] | RecordColumns, max_bytes: int
+) -> Iterator[list[NewRecord] | RecordColumns]:
+    """Yield the records in parts of at most `max_bytes` as a batch; a larger record goes alone."""
+    room = max_bytes - HEADER_BYTES - _DELIVERY_BYTES
+    if len(records) == 1 or _total(records) <= room:
+        yield records
+        return
+    sizes = _sizes(records)
+    start, used = 0, 0
+    for index, size in enumerate(sizes):
+        if used + size > room and index > start:
+            yield _slice(records, start, index)
+            start, used = index, 0
+        used += size
+    yield _slice(records, start, len(sizes))
+
+
+def _total(records: list[NewRecord] | RecordColumns) -> int:
+    """Return the sum of `_sizes`; of columns without a step of Python for each record."""
+    if not isinstance(records, RecordColumns):
+        return sum(_sizes(records))
+    data = sum(map(len, filter(None, records.values))) + sum(map(len, filter(None, records.keys)))
+    return data + len(records) * _fixed_bytes(records)
+
+
+def _fixed_bytes(records: RecordColumns) -> int:
+    """Return the most bytes of each record besides its key and value.
+
+    Lines and elements have the same headers; those of a delivery have room of their own.
+    """
+    return RECORD_BYTES + (header_bytes(records.headers[-1]) if records.headers else 0)
+
+
+def _sizes(records: list[NewRecord] | RecordColumns) -> list[int]:
+    if isinstance(records, RecordColumns):
+        fixed = _fixed_bytes(records)
+        pairs = zip(records.keys, records.values, strict=True)
+        return [fixed + len(key or b"") + len(value or b"") for key, value in pairs]
+    return [
+        RECORD_BYTES + len(key or b"") + len(value or b"") + header_bytes(headers)
+        for _, key, value, headers in records
+    ]
+
+
+def _slice(
+    records: list[NewRecord] | RecordColumns, start: int, end: int
+) -> list[NewRecord] | RecordColumns:
+    if not isinstance(records, RecordColumns):
+        return records[start:end]
+    headers: Sequence[HeaderList] | None = records.headers
+    return RecordColumns(
+        records.timestamps[start:end],
+        records.keys[start:end],
+        records.values[start:end],
+        None if headers is None else headers[start:end],
+    )
+
+
+_REQUEST_ID: Final = b"x-amz-firehose-request-id"
+
+
+def is_firehose(profile: IngestProfile) -> bool:
+    """Whether bodies and receipts are those of Amazon Data Firehose."""
+    return profile.handshake == "firehose"
+
+
+def receipt(head: Mapping[bytes, bytes], now_ms: int) -> Answer:
+    """Return the receipt that Firehose needs: with any other it repeats the request for ever."""
+    request_id = head.get(_REQUEST_ID, b"").decode("latin-1")
+    return json_answer(to_json({"requestId": request_id, "timestamp": now_ms}))
+
+
+class _Record(msgspec.Struct, gc=False):
+    """One record; its data arrives as base64."""
+
+    data: bytes
+
+
+_RECORD: Final = msgspec.json.Decoder(_Record)
+
+
+def data_cut(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Take the data of each record, as it was given to Firehose."""
+    return [*_data_of(body, max_records)]
+
+
+def line_cut(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Take the lines of the data of each record."""
+    return _split(body, max_records, text_lines)
+
+
+def value_cut(body: Body, max_records: int) -> Sequence[Buffer]:
+    """Take the JSON values of the data of each record: producers pack several into one."""
+    return _split(body, max_records, json_values)
+
+
+def _split(
+    body: Body, max_records: int, parts_of: Callable[..., Sequence[Buffer]]
+) -> Sequence[Buffer]:
+    values: list[Buffer] = []
+    for data in _data_of(body, max_records):
+        values += parts_of(data, max_records=max_records - len(values))
+    return values
+
+
+def _data_of(body: Body, max_records: int) -> Sequence[bytes]:
+    try:
+        elements = record_elements(without_bom(body), max_records=max_records)
+    except msgspec.ValidationError:
+        raise InvalidRecord(
+            "with the handshake firehose and a split, a body is what Amazon Data Firehose sends: "
+            'a JSON object with records, an array of {"data": <base64>}'
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed_json(body, error) from None
+    found = []
+    for number, element in enumerate(elements):
+        try:
+            found.append(_RECORD.decode(element).data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise MalformedRequest(
+                f'records[{number}] of the body is not {{"data": <base64>}}'
+            ) from None
+    return found
+
 
 NewRecords: TypeAlias = list[NewRecord] | RecordColumns
 
@@ -98,7 +253,7 @@ def plan_of(head: Mapping[bytes, bytes], split: Split | None, profile: IngestPro
             key = attributes.get(cloudevents.KEY)
         return Plan(_event_data, headers + cloudevents.headers_of(attributes), key, pointer)
     split = split or profile.split
-    if firehose.is_firehose(profile) and split != "none":
+    if is_firehose(profile) and split != "none":
         # The type is that of the body; nothing says what was given to Firehose.
         return Plan(_OF_FIREHOSE[split], headers[bool(media_type) :], key, pointer)
     return Plan(_cut_of(media_type, split), headers, key, pointer)
@@ -212,9 +367,9 @@ def _some(body: Body) -> Body:
 
 
 _OF_FIREHOSE: Final[Mapping[Split, Cut]] = {
-    "array": firehose.data_cut,
-    "lines": firehose.line_cut,
-    "values": firehose.value_cut,
+    "array": data_cut,
+    "lines": line_cut,
+    "values": value_cut,
 }
 _SPLITTING: Final = frozenset(
     {_elements, _json_lines, json_value_cut, text_line_cut, *_OF_FIREHOSE.values()}

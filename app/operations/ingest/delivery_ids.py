@@ -13,7 +13,7 @@ from app.codecs.json_pointer import Pointer, pointer_of
 from app.errors import MalformedRequest
 from app.http.answers import Body
 from app.operations.ingest import cloudevents
-from app.operations.ingest.profile import IngestProfile
+from app.operations.ingest.profiles import IngestProfile
 from app.operations.request_content import sent_type
 
 MAX_ID_BYTES: Final = 1_024

@@ -20,8 +20,8 @@ import msgspec
 from app.codecs.receipts import to_json
 from app.errors import Forbidden, InvalidSignature, MalformedRequest
 from app.http.answers import NO_STORE, Answer, Body, Headers, json_answer
-from app.operations.ingest.profile import IngestProfile
-from app.operations.ingest.signatures.signature import HmacSignature, is_one_of
+from app.operations.ingest.profiles import IngestProfile
+from app.operations.ingest.signatures import HmacSignature, is_one_of
 from app.settings import Settings
 from engine.errors import TopicNotFound
 from engine.fs.names import is_valid_topic_name

@@ -24,9 +24,11 @@ from app.operations.append.append import (
     Receipt,
     RecordsAppend,
     Way,
+    answer_of,
     build,
+    complete,
+    run_append,
 )
-from app.operations.append.append_partition import answer_of, complete, run_append
 from app.operations.deliveries.claim import Delivery, delivery_of, fingerprint_of
 from app.operations.deliveries.idempotency_key import (
     INLINE_BYTES,
@@ -36,16 +38,22 @@ from app.operations.deliveries.idempotency_key import (
     run_to_end,
 )
 from app.operations.exchange import Exchange
-from app.operations.ingest import firehose
-from app.operations.ingest.batches import parts_of
-from app.operations.ingest.bodies import NewRecords, Plan, plan_of, records_of
+from app.operations.ingest.bodies import (
+    NewRecords,
+    Plan,
+    is_firehose,
+    parts_of,
+    plan_of,
+    receipt,
+    records_of,
+)
 from app.operations.ingest.delivery_ids import DeliveryIds, delivery_ids_of
 from app.operations.ingest.handshakes import (
     Asked,
     answer_to_get,
     answer_to_post,
 )
-from app.operations.ingest.profile import IngestProfile
+from app.operations.ingest.profiles import IngestProfile
 from app.operations.service import Service
 from app.security.principal import Principal
 from app.store.port import Partition, Run
@@ -75,8 +83,8 @@ async def ingest(exchange: Exchange, topic: str, call: IngestCall, query: bytes 
     if key is not None:
         await use_key(append, exchange, key, body, call.split)
     answer = await append_once(append, exchange, body)
-    if firehose.is_firehose(profile):
-        return firehose.receipt(exchange.head, service.clock.now_ms())
+    if is_firehose(profile):
+        return receipt(exchange.head, service.clock.now_ms())
     return answer
 
 

@@ -10,8 +10,7 @@ from functools import partial
 
 from app.codecs.calls import ReadCall
 from app.operations.exchange import Exchange
-from app.operations.local import local_partition
-from app.operations.service import Service
+from app.operations.service import Service, local_partition
 from app.store.port import Partition
 from engine.errors import LogReplaced, OffsetBelowLogStart, OffsetBeyondLogEnd
 from engine.log.results import Fetched, ReadEnd

@@ -46,9 +46,9 @@ from app.operations.read.fetch import (
     start_offset,
     with_end,
 )
-from app.operations.read.read_result import Found
-from app.operations.read.wait import long_poll
+from app.operations.read.render_memory import Found
 from app.operations.request_content import codings_of
+from app.operations.wait import long_poll
 from app.store.port import Partition
 from engine.errors import WouldBlock
 from engine.log.results import Fetched

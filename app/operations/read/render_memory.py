@@ -1,4 +1,4 @@
-"""The memory in which batches are decoded and answers rendered, reserved before use."""
+"""What reads share: the memory in which answers are rendered, and a result with its renderings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.codecs.stored import render_bytes
+from app.http.answers import Answer
 from app.settings import Settings
+from engine.log.results import Fetched
 from engine.types import Buffer
+
+
+class Found(NamedTuple):
+    """The data, and where the read started."""
+
+    start: int
+    fetched: Fetched
+    answers: dict[bytes, Answer]
+    """Its renderings, by media type."""
+    lines: dict[bytes, bytes]
+    """Their headers as lines, for answers that `app.wire` sent."""
+
 
 SMALL_BYTES: Final = 1024 * 1024
 """Reads that need at most this are not counted: each thread runs one at a time."""

@@ -8,7 +8,7 @@ from app.codecs.receipts import file_etag, file_headers
 from app.codecs.selection import Span, content_range, ensure_match, known_tag, span_of
 from app.http.answers import REVALIDATED, Answer, Headers, StreamedAnswer
 from app.operations.exchange import Exchange
-from app.operations.read.wait import DisconnectWatcher
+from app.operations.wait import DisconnectWatcher
 from app.store.local.partition import LocalPartition
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.types import Buffer

@@ -27,6 +27,7 @@ from app.http.answers import (
     Scope,
     StreamedAnswer,
 )
+from app.http.slow_clients import cut_off_of
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
@@ -39,8 +40,7 @@ from app.operations.read.fetch import (
     with_end,
 )
 from app.operations.read.read import VARY, show
-from app.operations.read.slow_clients import cut_off_of
-from app.operations.read.wait import DisconnectWatcher
+from app.operations.wait import DisconnectWatcher
 from app.store.port import Partition
 from engine.log.results import Fetched
 from engine.types import Buffer

@@ -2,53 +2,176 @@
 
 A tail pulls: it reads on when its client has received the last event, so the log is its queue.
 Tails at the same offset share one read and one rendering per commit. `TailSession` follows one
-partition; that of a topic, in `tail_topic`, follows several with the same loop.
+partition; that of a topic follows several with the same loop, and the id of each of its events
+names the next offset of every partition, so a client resumes exactly.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from app.codecs.calls import ReadCall, resumed
-from app.codecs.events import Look, Page, end_event, offsets_event, retry_line
-from app.codecs.receipts import read_headers
-from app.errors import BackendUnavailable, Draining
+from app.codecs.calls import OffsetSpec, ReadCall, last_event_id, resumed
+from app.codecs.events import (
+    EVENT_FRAME_BYTES,
+    Look,
+    Page,
+    chunk_of,
+    end_event,
+    event_id,
+    offsets_event,
+    records_event,
+    retry_line,
+    topic_end_event,
+    topic_offsets_event,
+    with_id,
+)
+from app.codecs.paging import Position, encode_positions, parse_positions
+from app.codecs.receipts import page_body, page_frame_bytes, read_headers
+from app.codecs.records_out import render_records
+from app.codecs.stored import View
+from app.errors import BackendUnavailable, Draining, MalformedRequest
 from app.http.answers import NO_STORE, Headers, Scope, Send
 from app.http.problems import kind_of, problem_answer, problem_members
 from app.http.request_checks import trace_of
+from app.http.slow_clients import PIECE_BYTES, SEND_NOW, Delivery
 from app.limits.admission import Phase
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import (
     ensure_current,
     ensure_log_id,
     ensure_read_of,
+    fetch,
+    fetch_bytes,
+    fetch_now,
+    may_grow,
     moved_since,
     start_offset,
 )
-from app.operations.read.slow_clients import SEND_NOW, Delivery
-from app.operations.read.tail_pages import page_from, page_now, seen_part, shared_part
-from app.operations.read.wait import DisconnectWatcher, Watch
+from app.operations.read.fetch_many import next_offsets, topic_partitions
 from app.operations.request_content import negotiate
+from app.operations.service import Service
+from app.operations.wait import DisconnectWatcher, Watch
 from app.store.port import Partition
-from engine.errors import EngineError
+from engine.errors import EngineError, WouldBlock
+from engine.log.results import Fetched
+from engine.records.budget import DecodeBudget
 
-EVENT_STREAM: Final = b"text/event-stream"
-STREAM_HEADERS: Final = (
-    (b"content-type", EVENT_STREAM + b"; charset=utf-8"),  # some decode it as Latin-1 otherwise
-    NO_STORE,
-    (b"x-accel-buffering", b"no"),  # nginx would buffer events
-)
+EVENT_COPIES: Final = 3
+"""Copies of the records in memory while an event is rendered: page, single line, event."""
 
-OUTAGE_LOOK_SECONDS: Final = 1.0
-"""Between two looks for records while the brokers of a cluster do not answer."""
+PageKey: TypeAlias = tuple[Hashable, int, int, ReadCall]
+"""The input of a page: the log, its current end, the tail's offset, and its options."""
 
-SendNow: TypeAlias = Callable[[bytes], bool]
-"""Writes a piece of the answer if the client has received everything before."""
+_ANYWHERE: Final = OffsetSpec()
+
+
+def shared_part(call: ReadCall) -> ReadCall:
+    """Return the part of a call that equal tails share."""
+    return call._replace(start=_ANYWHERE, log_id=None, query=b"", last_event_id="")
+
+
+async def page_from(service: Service, partition: Partition, call: ReadCall, offset: int) -> Page:
+    """Return the page from `offset` on, made once for all tails of this turn."""
+    key = _key_of(partition, call, offset)
+    return page_now(service, partition, key) or await service.tail_pages.join(key)
+
+
+def page_now(service: Service, partition: Partition, key: PageKey) -> Page | None:
+    """Return the page if it is small and in memory; otherwise a worker has begun to render it."""
+    settings, shared = service.settings, service.tail_pages
+    _, _, offset, call = key
+    page = shared.get(key)
+    if page is not None:
+        service.telemetry.read(partition.topic_partition, size_bytes=page.size_bytes)
+        return page
+    if shared.is_making(key):
+        return None
+    max_bytes = fetch_bytes(service, call, settings.tail_fetch_bytes)
+    found = fetch_now(partition, call, offset, max_bytes=max_bytes, waits=True)
+    if found is not None and len(found[1].data) <= settings.inline_read_bytes:
+        with suppress(WouldBlock):
+            page = _rendered(service, partition, call, *found, budget=None)
+            shared.put(key, page)
+            return page
+
+    async def make() -> Page:
+        start, fetched = found or await fetch(partition, call, offset, max_bytes=max_bytes)
+        budget = DecodeBudget(settings.decode_limits())
+
+        def render() -> Page:
+            with service.render_memory.hold((fetched.data,), copies=EVENT_COPIES):
+                return _rendered(service, partition, call, start, fetched, budget=budget)
+
+        return await service.workers.read(lambda: budget.run(render))
+
+    shared.begin(key, make())
+    return None
+
+
+def _key_of(partition: Partition, call: ReadCall, offset: int) -> PageKey:
+    # A page from before the last commit does not answer a later tail.
+    return (partition.identity, partition.watermarks.bound(call.isolation).offset, offset, call)
+
+
+def _rendered(
+    service: Service,
+    partition: Partition,
+    call: ReadCall,
+    start: int,
+    fetched: Fetched,
+    *,
+    budget: DecodeBudget | None,
+) -> Page:
+    """Return the page of a read; without a budget, on the loop, WouldBlock is raised."""
+    settings = service.settings
+    view = View(
+        start=start,
+        max_records=settings.default_fetch_records,
+        max_answer_bytes=settings.max_tail_event_bytes,
+        max_record_bytes=settings.max_answer_bytes,
+        frame_bytes=page_frame_bytes(partition) + EVENT_FRAME_BYTES,
+        limit_bytes=settings.max_decompressed_batch_bytes,
+        encoding=call.encoding,
+        offsets_as_text=call.offsets_as_text,
+        budget=budget,
+        nonblocking=budget is None,
+        is_verified=fetched.is_verified,
+        texts=service.texts_of(partition, fetched),
+    )
+    limit_bytes = view.max_answer_bytes
+    while True:
+        rendered = render_records(fetched.data, view)
+        stopped_at = rendered.next_offset
+        next_offset = fetched.next_offset if stopped_at is None else stopped_at
+        event = b""
+        if rendered.count:
+            body = page_body(
+                partition, fetched, rendered.text, next_offset, as_text=call.offsets_as_text
+            )
+            event = records_event(body, event_id(partition, fetched, next_offset))
+        if len(event) <= limit_bytes or rendered.count <= 1:
+            break
+        # What is escaped for readers of lines makes text larger: show less of it.
+        shown_bytes = view.max_answer_bytes * limit_bytes // len(event) - 1
+        view = replace(view, max_answer_bytes=max(1, shown_bytes))
+    chunk = chunk_of(event) if 0 < len(event) <= PIECE_BYTES else b""
+    is_all = stopped_at is None and may_grow(fetched)
+    size_bytes = len(fetched.data)
+    fetched = fetched._replace(data=b"", segments=None)
+    seen = Page(b"", b"", start, next_offset, is_all, fetched, size_bytes, None)
+    return seen._replace(event=event, chunk=chunk, seen=seen)
+
+
+def seen_part(page: Page) -> Page:
+    """Return a page without its sent part: the same object for all tails at that offset."""
+    return page.seen or page
 
 
 class End(NamedTuple):
@@ -348,3 +471,123 @@ def _hurry(delivery: Delivery, watch: Watch) -> None:
         watch.wake()
     else:
         delivery.cut_off()
+
+
+_EARLIEST: Final = OffsetSpec(None, "earliest")
+
+_PARTITIONS_ADDED: Final = End(
+    "partitions_added", "the topic has more partitions now; resume to follow them", retryable=True
+)
+
+
+async def open_topic_tail(exchange: Exchange, topic: str, call: ReadCall) -> TopicTailSession:
+    """Begin to follow a topic; raises what a read of each partition raises, and Overloaded.
+
+    A partition that Last-Event-ID does not name was added since: it is followed from its start.
+    """
+    negotiate(exchange.head.get(b"accept"), (EVENT_STREAM,))
+    partitions = topic_partitions(exchange.service, topic)
+    positions = _resumed(exchange, partitions, call)
+    exchange.ticket.tail()
+    legs = []
+    for partition in partitions:
+        one = call
+        if positions is not None:
+            offset = positions.get(partition.number)
+            one = call._replace(start=_EARLIEST if offset is None else OffsetSpec(offset))
+        legs.append(await _leg(exchange, partition, one))
+    return TopicTailSession(exchange, legs, call, topic)
+
+
+def _resumed(
+    exchange: Exchange, partitions: Iterable[Partition], call: ReadCall
+) -> Mapping[int, int] | None:
+    """Return the next offsets of Last-Event-ID; None without one. Raises LogReplaced."""
+    text = last_event_id(call, exchange.head)
+    if not text:
+        return None
+    positions = parse_positions(text)
+    offsets = None if positions is None else next_offsets(positions, partitions)
+    if offsets is None:
+        raise MalformedRequest(
+            "Last-Event-ID must be the id of an event of this tail: the topic id, the partitions "
+            "with their leader epochs, and their next offsets",
+            header="last-event-id",
+        )
+    return offsets
+
+
+async def _leg(exchange: Exchange, partition: Partition, call: ReadCall) -> Leg:
+    """Return the tail's place in one partition; its records are read in turn with the others'."""
+    start = await start_offset(exchange, partition, call)
+    start, fetched = await fetch(partition, call, start, max_bytes=0, minimum_one_batch=False)
+    fetched = fetched._replace(segments=None)
+    unread = Page(b"", b"", start, start, is_all=False, fetched=fetched, size_bytes=0, seen=None)
+    return Leg(partition, unread)
+
+
+class TopicTailSession(TailSession):
+    """A tail of all partitions of a topic."""
+
+    def __init__(self, exchange: Exchange, legs: Sequence[Leg], call: ReadCall, topic: str) -> None:
+        super().__init__(exchange, legs, call)
+        self._topic = topic
+        self._partitions = exchange.service.topic(topic).partitions
+
+    def headers(self) -> Headers:
+        """Return the headers, without Log-*: they describe a single log."""
+        return list(STREAM_HEADERS)
+
+    def _id(self, moving: Leg | None = None, next_offset: int = 0) -> bytes:
+        """Return the id of an event; one leg may be about to move."""
+        return encode_positions(
+            self._legs[0].partition.topic_id,
+            (
+                Position(
+                    leg.partition.number,
+                    next_offset if leg is moving else leg.offset,
+                    leg.page.fetched.leader_epoch,
+                )
+                for leg in self._legs
+            ),
+        ).encode()
+
+    def _records(self, leg: Leg, page: Page) -> bytes:
+        return with_id(page.event, self._id(leg, page.next_offset))
+
+    def _skip(self, leg: Leg, page: Page) -> bytes:
+        moved = (leg.partition, page.fetched, page.next_offset)
+        moved_id = self._id(leg, page.next_offset)
+        as_text = self._call.offsets_as_text
+        return topic_offsets_event(self._topic, (moved,), moved_id, as_text=as_text)
+
+    def _heartbeat(self) -> bytes:
+        offsets = ((leg.partition, leg.page.fetched, leg.offset) for leg in self._legs)
+        as_text = self._call.offsets_as_text
+        return topic_offsets_event(self._topic, offsets, self._id(), as_text=as_text)
+
+    def _last(self, end: End) -> bytes:
+        return topic_end_event(self._topic, end._asdict(), self._id())
+
+    def _path(self) -> str:
+        return f"/v1/topics/{self._topic}/tail"
+
+    def _due_end(self, delivery: Delivery, departure: DisconnectWatcher, leg: Leg) -> End | None:
+        end = super()._due_end(delivery, departure, leg)
+        if end is None and self._service.topic(self._topic).partitions > self._partitions:
+            return _PARTITIONS_ADDED
+        return end
+
+
+EVENT_STREAM: Final = b"text/event-stream"
+STREAM_HEADERS: Final = (
+    (b"content-type", EVENT_STREAM + b"; charset=utf-8"),  # some decode it as Latin-1 otherwise
+    NO_STORE,
+    (b"x-accel-buffering", b"no"),  # nginx would buffer events
+)
+
+OUTAGE_LOOK_SECONDS: Final = 1.0
+"""Between two looks for records while the brokers of a cluster do not answer."""
+
+SendNow: TypeAlias = Callable[[bytes], bool]
+"""Writes a piece of the answer if the client has received everything before."""

@@ -16,9 +16,17 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from app.errors import BackendUnavailable
 from app.settings import Settings
-from app.store.kafka.connection import Address, Connection, Connector
+from app.store.kafka.connection import (
+    ALL_TOPICS,
+    EMPTY,
+    NO_NODE,
+    Address,
+    Connection,
+    Connector,
+    Leader,
+    Metadata,
+)
 from app.store.kafka.errors import Moved, NoAnswer, NotTrusted, ensure_done
-from app.store.kafka.metadata import ALL_TOPICS, EMPTY, NO_NODE, Leader, Metadata
 from engine.errors import EngineError, TopicNotFound
 
 _LOG = logging.getLogger(__name__)

@@ -20,11 +20,10 @@ from kio.schema.fetch.v13.response import FetchResponse, PartitionData
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 
 from app.settings import Settings
-from app.store.documents import Document, Documents
 from app.store.kafka.appends import PartitionAppends, split
 from app.store.kafka.cluster import RETRY_SECONDS, Cluster
+from app.store.kafka.connection import uuid_of
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
-from app.store.kafka.metadata import uuid_of
 from app.store.kafka.read.requests import (
     EARLIEST,
     Position,
@@ -34,6 +33,7 @@ from app.store.kafka.read.requests import (
     listed_logs,
 )
 from app.store.kafka.topics import KafkaTopics
+from app.store.port import Document, Documents
 from engine.clock import Clock
 from engine.config import LogConfig
 from engine.errors import StoredDataCorrupt, TopicConflict

@@ -30,10 +30,10 @@ from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetch
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
-from app.limits.makers import EVERYBODY
-from app.store.groups import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
+from app.limits.shares import EVERYBODY
 from app.store.kafka.cluster import Cluster
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
+from app.store.port import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from engine.errors import PolicyViolation, TopicNotFound
 from engine.manager.topics import Topic
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -22,9 +23,12 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from app.errors import CommitTimedOut
-from app.store.kafka.cluster import RETRY_SECONDS
+from app.settings import Settings
+from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.errors import ensure_done, milliseconds
 from app.store.kafka.marks import Marks
+from app.store.kafka.metrics import KafkaMetrics
+from app.store.kafka.read.followers import Followers
 from app.store.kafka.read.log_reader import LogReader
 from app.store.kafka.read.page import Wanted
 from app.store.kafka.read.reads import OFFSETS_LANE, Reads
@@ -294,3 +298,46 @@ def _entry(producer: ProducerState) -> ProducerEntry:
         (batch,) if last_sequence >= 0 else (),
         timestamp,
     )
+
+
+class Logs:
+    """Makes the logs of a store, which share its requests. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        metrics: KafkaMetrics,
+        *,
+        wake: Callable[[Hashable], None],
+        has_readers: Callable[[Hashable], bool],
+        on_replaced: Callable[[TopicPartition], None],
+    ) -> None:
+        """`wake` and `has_readers` are the tail's; `on_replaced` as in `LogReader`."""
+        self._reads = Reads(settings, cluster, metrics)
+        self._followers = Followers(cluster, wake=wake, has_readers=has_readers)
+        self._on_replaced = on_replaced
+
+    def log(self, topic_partition: TopicPartition, topic_id: str) -> KafkaLog:
+        """Return a new log."""
+        return KafkaLog(
+            self._reads,
+            topic_partition,
+            topic_id,
+            on_moved=self._moved,
+            on_abandoned=self._followers.abandon,
+            on_replaced=partial(self._on_replaced, topic_partition),
+        )
+
+    def follow(self, log: Hashable) -> None:
+        """Follow a log as long as readers wait for it."""
+        assert isinstance(log, KafkaLog), "the identity of a partition here is its log"
+        self._followers.follow(log.reader)
+
+    def _moved(self, log: Hashable) -> None:
+        assert isinstance(log, KafkaLog), "the identity of a partition here is its log"
+        self._followers.moved(log.reader)
+
+    def close(self) -> None:
+        """End all fetches that wait."""
+        self._followers.close()

@@ -9,18 +9,16 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 
 from app.settings import Settings
-from app.store.kafka.appends import PartitionAppends
+from app.store.kafka.appends import PartitionAppends, ProduceRequests
 from app.store.kafka.cluster import Cluster
+from app.store.kafka.connection import Metadata
 from app.store.kafka.documents import KafkaDocuments
 from app.store.kafka.groups import KafkaGroupOffsets
-from app.store.kafka.logs import Logs
+from app.store.kafka.log import Logs
 from app.store.kafka.marks import Marks
-from app.store.kafka.metadata import Metadata
 from app.store.kafka.metrics import KafkaMetrics
 from app.store.kafka.partition import KafkaPartition
-from app.store.kafka.produce import ProduceRequests
-from app.store.kafka.topic_configs import TopicConfig
-from app.store.kafka.topics import KafkaTopics
+from app.store.kafka.topics import KafkaTopics, TopicConfig
 from app.store.local.documents import read_documents
 from app.store.port import Store
 from engine.clock import Clock

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from app.limits.executors import Workers
-from app.store.documents import Document, Documents
+from app.store.port import Document, Documents
 from engine.checkpoint.kafka_files import corrupt
 from engine.checkpoint.tidelog_files import read_json, write_json
 from engine.errors import CorruptCheckpoint

@@ -4,30 +4,317 @@ The log is the truth. An offset is one record of the compacted topic `__consumer
 holds the last record of each key, and the records that are not on disk yet. A look-up decides by
 the log's high watermark which of them counts: a reader never sees an offset that a power failure
 can remove, and a flush needs no notification.
+
+A cursor is a key and a value in Kafka's own schemas:
+
+    key    int16 version (0, 1), string group, string topic, int32 partition
+    value  int16 version (0 to 4), int64 offset, [3+] int32 leader epoch, string metadata,
+           int64 commit time in ms, [1] int64 expiry time in ms
+
+A string is an int16 length and UTF-8; from value version 4 on an unsigned varint of length + 1, and
+tagged fields follow the last one. Keys of higher versions (2 is the membership of a classic group)
+belong to the broker that wrote them. Mirrors Kafka's `OffsetCommitKey`, `LegacyOffsetCommitKey` and
+`OffsetCommitValue`; written are key 1 and value 3, which every broker since 2.1 reads.
+
+A broker's consumers may have stored offsets inside transactions. Those count from the commit marker
+on, and then in log order, as in Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from app.limits.executors import Workers
-from app.limits.makers import EVERYBODY, Makers
+from app.limits.shares import EVERYBODY, Makers
 from app.settings import Settings
-from app.store.groups import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from app.store.local.commits import Commits
-from app.store.local.group_loading import Stored, load_cursors
-from app.store.local.group_records import encode_key, encode_value
-from app.store.local.offsets_topic import OffsetsTopic
+from app.store.port import Cursor, CursorKey, CursorValue, GroupOffsets, no_such_cursor
 from engine.clock import Clock
-from engine.errors import EngineError, PolicyViolation, WouldBlock
+from engine.errors import EngineError, PartitionNotFound, PolicyViolation, WouldBlock
+from engine.log.log import Log
+from engine.manager.manager import LogManager
+from engine.records.batch import BatchView
 from engine.records.builder import build_batch
+from engine.records.control import parse_end_marker
+from engine.records.scan import iter_headers
 from engine.runtime import Runtime
+from engine.types import INT32_MAX, NO_LEADER_EPOCH, TopicPartition
+
+KEY_VERSION: Final = 1
+KEY_VERSIONS: Final = range(2)
+VALUE_VERSION: Final = 3
+VALUE_VERSIONS: Final = range(5)
+FIRST_WITH_EPOCH: Final = 3
+FIRST_FLEXIBLE: Final = 4
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
+class UnreadableCursor(ValueError):
+    """A record of the offsets topic that matches no version of its schema."""
+
+
+def encode_key(key: CursorKey) -> bytes:
+    """Return the key of an offset's record; each string has at most 32,767 bytes."""
+    return b"".join(
+        (
+            _INT16.pack(KEY_VERSION),
+            _string(key.group),
+            _string(key.topic),
+            _INT32.pack(key.partition),
+        )
+    )
+
+
+def encode_value(value: CursorValue) -> bytes:
+    """Return the value of an offset's record; the metadata has at most 32,767 bytes."""
+    return b"".join(
+        (
+            _INT16.pack(VALUE_VERSION),
+            _INT64.pack(value.offset),
+            _INT32.pack(value.leader_epoch),
+            _string(value.metadata),
+            _INT64.pack(value.commit_timestamp),
+        )
+    )
+
+
+def decode_key(content: bytes) -> CursorKey | None:
+    """Return the offset that a key belongs to; None for a broker's other records.
+
+    Raises UnreadableCursor.
+    """
+    fields = _Fields(content)
+    if fields.number(_INT16) not in KEY_VERSIONS:
+        return None
+    return CursorKey(fields.string(), fields.string(), fields.number(_INT32))
+
+
+def decode_value(content: bytes) -> CursorValue:
+    """Return the offset that a value stores; raises UnreadableCursor."""
+    fields = _Fields(content)
+    version = fields.number(_INT16)
+    if version not in VALUE_VERSIONS:
+        raise UnreadableCursor(f"unknown version {version} of a cursor")
+    offset = fields.number(_INT64)
+    epoch = fields.number(_INT32) if version >= FIRST_WITH_EPOCH else NO_LEADER_EPOCH
+    metadata = fields.compact_string() if version >= FIRST_FLEXIBLE else fields.string()
+    return CursorValue(offset, epoch, metadata, fields.number(_INT64))
+
+
+def partition_of_group(group: str, partitions: int) -> int:
+    """Return the partition of a group: `Utils.abs(group.hashCode()) % partitions`, as in Kafka."""
+    hashed = 0
+    for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
+        hashed = (hashed * 31 + unit) & 0xFFFF_FFFF
+    signed = hashed - 2**32 if hashed > INT32_MAX else hashed
+    return 0 if signed == -(2**31) else abs(signed) % partitions
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _INT16.pack(len(encoded)) + encoded
+
+
+class _Fields:
+    """Reads the fields of a record in order."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._position = 0
+
+    def number(self, kind: struct.Struct) -> int:
+        number: int = kind.unpack(self._take(kind.size))[0]
+        return number
+
+    def string(self) -> str:
+        return self._text(self.number(_INT16))
+
+    def compact_string(self) -> str:
+        size = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return self._text(size - 1)
+        raise UnreadableCursor("the length of a string of a cursor is not terminated")
+
+    def _text(self, size: int) -> str:
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise UnreadableCursor("a string of a cursor is not UTF-8") from None
+
+    def _take(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._content):
+            raise UnreadableCursor("a cursor ends inside one of its fields")
+        taken = self._content[self._position : end]
+        self._position = end
+        return taken
+
 
 _LOG = logging.getLogger(__name__)
+
+READ_BYTES: Final = 4 * 1024 * 1024
+
+_CURSOR_KEYS: Final = (b"\x00\x00", b"\x00\x01")
+"""Key versions of group offsets; records with other keys are skipped unread."""
+
+_Latest: TypeAlias = dict[bytes, tuple[int, bytes | None]]
+"""The offset and the value of the last record of each key."""
+
+
+class Stored(NamedTuple):
+    """A group offset and the record that stores it: partition and offset in the offsets topic."""
+
+    value: CursorValue | None
+    """None: a deletion that is not on disk yet."""
+    log_partition: int
+    record_offset: int
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The offset as the port shows it; its ETag lasts as long as the topic exists."""
+        if self.value is None:
+            return None
+        return Cursor(self.value, f'"{self.log_partition}-{self.record_offset}"')
+
+
+def load_cursors(log: Log, *, limit_bytes: int) -> dict[CursorKey, Stored]:
+    """Return the group offsets in one log of the topic; raises StorageError, CorruptBatch.
+
+    Reads the whole log, a few MiB at a time, and keeps one value per key; compaction keeps the log
+    small. A record that matches no version of the schema is skipped and logged.
+    """
+    number = log.topic_partition.partition
+    cursors: dict[CursorKey, Stored] = {}
+    for raw_key, (offset, raw_value) in _replay(log, limit_bytes).items():
+        try:
+            key = decode_key(raw_key)
+            if key is not None and raw_value is not None:
+                cursors[key] = Stored(decode_value(raw_value), number, offset)
+        except UnreadableCursor as error:
+            _LOG.warning("%s, offset %d: %s", log.topic_partition, offset, error)
+    return cursors
+
+
+def _replay(log: Log, limit_bytes: int) -> _Latest:
+    replay = _Replay(limit_bytes)
+    offset = log.watermarks.log_start_offset
+    while offset < log.watermarks.high_watermark:
+        fetched = log.reader.read(offset, max_bytes=READ_BYTES)
+        assert fetched is not None, "only a read of cached bytes may find nothing"
+        for position, _ in iter_headers(fetched.data):
+            replay.add(BatchView(fetched.data, position))
+        offset = fetched.next_offset
+    return replay.settled
+
+
+class _Replay:
+    """The values so far, and those of open transactions."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.settled: _Latest = {}
+        self._pending: dict[int, _Latest] = {}
+        self._limit_bytes = limit_bytes
+
+    def add(self, batch: BatchView) -> None:
+        header = batch.header
+        if header.is_control:
+            self._end(batch)
+            return
+        latest = self.settled
+        if header.is_transactional:
+            latest = self._pending.setdefault(header.producer_id, {})
+        for record in batch.records(limit_bytes=self._limit_bytes):
+            key = record.key
+            if key is not None and key.startswith(_CURSOR_KEYS):
+                latest[key] = record.offset, record.value
+
+    def _end(self, batch: BatchView) -> None:
+        marker = parse_end_marker(batch)
+        if marker is None:
+            return
+        written = self._pending.pop(batch.header.producer_id, {})
+        if marker.is_abort:
+            return
+        for key, latest in written.items():
+            known = self.settled.get(key)
+            if known is None or known[0] < latest[0]:
+                self.settled[key] = latest
+
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+CONFIGURATION: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "4194304",
+}
+"""Kafka's `GroupCoordinatorConfig.offsetTopicConfigs`, with smaller segments than its 100 MiB.
+
+The active segment is never compacted, and each start reads all of it: 4 MiB have some 45,000
+commits, which take less than a second."""
+
+
+class OffsetsTopic:
+    """The logs of the topic, by partition; an adopted directory has only some of them."""
+
+    def __init__(self, manager: LogManager, *, partitions: int) -> None:
+        self._manager = manager
+        self._partitions = partitions
+        self.logs: dict[int, Log] = {}
+        self.is_made = False
+        """Whether the topic exists and is compacted, so that offsets can be stored."""
+
+    def find(self) -> None:
+        """Use the topic if it exists."""
+        topic = self._manager.topics().get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        self.logs = {
+            log.topic_partition.partition: log
+            for log in sorted(self._manager.logs(), key=lambda log: log.topic_partition)
+            if log.topic_partition.topic == OFFSETS_TOPIC
+        }
+        self.is_made = "cleanup.policy" in topic.overrides
+
+    def make(self) -> None:
+        """Create the topic, or enable compaction of a broker's; for a worker thread.
+
+        It gets the configuration that every broker gives it. Raises what `create_topic` does.
+        """
+        topic = self._manager.topics().get(OFFSETS_TOPIC)
+        if topic is None:
+            self._manager.create_topic(
+                OFFSETS_TOPIC, self._partitions, CONFIGURATION, internal=True
+            )
+        elif "cleanup.policy" not in topic.overrides:
+            self._manager.update_topic(OFFSETS_TOPIC, CONFIGURATION, internal=True)
+
+    def home_of(self, group: str) -> int:
+        """Return the partition of a new group's records: the one that Kafka would use, or another.
+
+        Raises LogOffline if that one's directory is offline: its offsets will be back.
+        """
+        if not self.logs:
+            return 0
+        number = partition_of_group(group, self._manager.topic(OFFSETS_TOPIC).partitions)
+        if number not in self.logs:
+            with contextlib.suppress(PartitionNotFound):
+                self._manager.log(TopicPartition(OFFSETS_TOPIC, number))
+            number = list(self.logs)[number % len(self.logs)]
+        return number
+
 
 LOOKED_AT_TOGETHER: Final = 100
 """Groups that are processed per turn of the loop; with the maximum of both, a group has ten

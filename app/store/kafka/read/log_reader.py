@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13.response import PartitionData
 
+from app.store.kafka.connection import Leader, uuid_of
 from app.store.kafka.errors import Moved
 from app.store.kafka.marks import Marks
-from app.store.kafka.metadata import Leader, uuid_of
 from app.store.kafka.read.page import Page, Wanted, response_marks
-from app.store.kafka.read.questions import retrieve_error
-from app.store.kafka.read.reads import Reads
+from app.store.kafka.read.reads import Reads, retrieve_error
 from app.store.kafka.read.requests import LogKey, Position, ensure_read
 from engine.errors import LogReplaced
 from engine.log.read.aborted import has_transactions

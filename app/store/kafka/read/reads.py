@@ -1,11 +1,17 @@
-"""What the reads of all logs share: requests, their connections, memory."""
+"""What the reads of all logs share: requests, their connections, memory.
+
+The bytes that reads on demand wait for are bounded: each broker has its share, in turn. What many
+requests ask one broker in one turn of the loop is joined to one request.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13.response import FetchResponse, PartitionData
@@ -15,8 +21,6 @@ from app.settings import Settings
 from app.store.kafka.cluster import Cluster
 from app.store.kafka.errors import Moved, NoAnswer
 from app.store.kafka.metrics import KafkaMetrics
-from app.store.kafka.read.fetch_memory import FetchMemory
-from app.store.kafka.read.questions import Questions
 from app.store.kafka.read.requests import (
     EARLIEST,
     LATEST,
@@ -27,6 +31,103 @@ from app.store.kafka.read.requests import (
     listed_logs,
 )
 from engine.types import FetchIsolation, TopicPartition
+
+
+class _Share:
+    """What is asked of one broker."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+
+class FetchMemory:
+    """The bytes of fetches in flight. A slow broker uses up its own share only."""
+
+    def __init__(self, max_bytes: int, brokers: Callable[[], int]) -> None:
+        """Share `max_bytes` between the `brokers` of the cluster."""
+        self._max_bytes = max_bytes
+        self._brokers = brokers
+        self._shares: dict[int, _Share] = {}
+
+    @asynccontextmanager
+    async def hold(self, node: int, size_bytes: int) -> AsyncIterator[None]:
+        """Wait in turn until so much more may be asked of a broker; one fetch always may be."""
+        share = self._shares.setdefault(node, _Share())
+        if share.waiting or not self._fits(share, size_bytes):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            share.waiting.append((size_bytes, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it had its turn already
+                    share.held_bytes -= size_bytes
+                self._admit(share)
+                raise
+        else:
+            share.held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            share.held_bytes -= size_bytes
+            self._admit(share)
+
+    def _fits(self, share: _Share, size_bytes: int) -> bool:
+        limit = self._max_bytes // max(1, self._brokers())
+        return not share.held_bytes or share.held_bytes + size_bytes <= limit
+
+    def _admit(self, share: _Share) -> None:
+        while share.waiting:
+            size_bytes, turn = share.waiting[0]
+            if not turn.cancelled():
+                if not self._fits(share, size_bytes):
+                    return
+                share.held_bytes += size_bytes
+                turn.set_result(None)
+            share.waiting.popleft()
+
+
+K = TypeVar("K", bound=Hashable)
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+def retrieve_error(task: asyncio.Task[A]) -> None:
+    """Have asyncio not log the error of a task that every caller has given up waiting for."""
+    _ = task.cancelled() or task.exception()
+
+
+class Questions(Generic[K, Q, A]):
+    """Collects the questions to each broker until the end of the turn. Belongs to the loop.
+
+    A question is sent after it was asked, so the answer is not older than the question.
+    """
+
+    def __init__(self, ask: Callable[[int, Mapping[K, Q]], Awaitable[Mapping[K, A]]]) -> None:
+        """`ask` sends one request to a broker."""
+        self._ask = ask
+        self._collected: dict[int, dict[K, Q]] = {}
+        self._asking: dict[int, asyncio.Task[Mapping[K, A]]] = {}
+
+    async def answer(self, node: int, key: K, question: Q) -> A:
+        """Return a broker's answer for one log; raises what `ask` raises, Moved without one."""
+        collected = self._collected.get(node)
+        if collected is None:
+            collected = self._collected[node] = {}
+            asking = asyncio.create_task(self._send(node, collected))
+            asking.add_done_callback(retrieve_error)
+            self._asking[node] = asking
+        collected[key] = question
+        answers = await asyncio.shield(self._asking[node])
+        found = answers.get(key)
+        if found is None:
+            raise Moved(ErrorCode.unknown_server_error)
+        return found
+
+    async def _send(self, node: int, collected: dict[K, Q]) -> Mapping[K, A]:
+        del self._collected[node], self._asking[node]
+        return await self._ask(node, collected)
+
 
 FETCH_LANES: Final = 4
 """Connections to each broker for reads on demand: it answers one request of each at a time."""

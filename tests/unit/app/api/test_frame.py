@@ -11,7 +11,7 @@ from app.api.frame import Frame
 from app.http.answers import Message, Receive, Scope, Send
 from app.operations.service import Service
 from app.settings import Settings
-from app.wire.coalescing_transport import CoalescingTransport
+from app.wire.connections import CoalescingTransport
 from tests.support.service import client_of
 
 pytestmark = pytest.mark.anyio

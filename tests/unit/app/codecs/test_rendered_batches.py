@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codecs.records_out import Rendered, render_records
-from app.codecs.rendered_batches import (
+from app.codecs.stored import (
     ENTRY_BYTES,
     MOST_SHARE,
     BatchKey,
     LogTexts,
     RenderedBatches,
+    View,
 )
-from app.codecs.stored import View
 from app.errors import RecordTooLarge
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch, encode_batch

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.errors import CommitTimedOut, MalformedRequest
-from app.http.body_faults import malformed_json
+from app.errors import CommitTimedOut, MalformedRequest, malformed_json
 from app.http.problems import INTERNAL, KINDS, kind_of, problem_answer
 from engine import errors
 from engine.errors import EngineError, leaf_errors

@@ -1,6 +1,6 @@
 """How long a request body is waited for."""
 
-from app.limits.body_pace import Pace
+from app.limits.admission import Pace
 from app.settings import Settings
 
 SETTINGS = Settings(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.limits.makers import EVERYBODY, Makers
+from app.limits.shares import EVERYBODY, Makers
 from engine.errors import PolicyViolation
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import NotSupportedByBackend
 from app.http.problems import kind_of
-from app.operations.local import local_partition, local_store
+from app.operations.service import local_partition, local_store
 from app.store.port import Partition, Store
 
 

@@ -9,9 +9,9 @@ from app.errors import MalformedRequest, RequestTimedOut
 from app.http.answers import Answer, Body, Message, send_answer
 from app.limits.admission import Admission, Phase
 from app.operations.exchange import Exchange
-from app.operations.read.wait import ClientGone
 from app.operations.request_content import collect_body, negotiate
 from app.operations.service import Service
+from app.operations.wait import ClientGone
 from app.security.principal import anonymous
 from app.settings import Settings
 from engine.errors import TooLarge

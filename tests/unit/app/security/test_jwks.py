@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.errors import CredentialsUnavailable
-from app.security.jwks import MAX_BYTES, IssuerKeys, source_of
+from app.security.tokens import MAX_BYTES, IssuerKeys, source_of
 from app.settings import Settings
 from engine.errors import InvalidConfig
 from engine.fs.posix import PosixFileSystem
@@ -137,7 +137,7 @@ async def test_an_unknown_key_asks_for_a_fetch_now_and_then() -> None:
 
 async def test_keys_are_fetched_again_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a request: once every interval, sooner after a failure."""
-    monkeypatch.setattr("app.security.jwks.RETRY_MS", 1)
+    monkeypatch.setattr("app.security.tokens.RETRY_MS", 1)
     world = World(jwks_refresh_interval_ms=600_000)
     world.content = OSError("no route")
     fetching = asyncio.create_task(world.keys.keep_fresh())
@@ -219,7 +219,7 @@ async def test_what_is_no_key_set_is_not_taken(
 
 async def test_a_fetch_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An issuer that sends a byte now and then is given up when the whole has taken too long."""
-    monkeypatch.setattr("app.security.jwks.FETCH_LIMIT_MS", 100)
+    monkeypatch.setattr("app.security.tokens.FETCH_LIMIT_MS", 100)
     with publishing(b"x" * 50, pause_s=0.01) as url, pytest.raises(TimeoutError, match="100 ms"):
         await source_of(settings_of(url), FS)()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import CredentialsUnavailable
-from app.security.key_ring import KeyRing
+from app.security.authority import KeyRing
 from app.security.keys import (
     MAX_KEYS,
     ApiKey,
@@ -17,9 +17,8 @@ from app.security.keys import (
     read_keys,
     revoke_key,
 )
-from app.security.principal import Principal
-from app.security.quotas import Meters, Quota
-from app.security.scopes import Action
+from app.security.principal import Meters, Principal, Quota
+from app.security.rules import Action
 from engine.errors import CorruptCheckpoint, DirectoryLocked, InvalidRequestValue
 from engine.fs.posix import PosixFileSystem
 from tests.support.time import START_MS, ManualClock

@@ -3,7 +3,7 @@
 import pytest
 
 from app.errors import QuotaExceeded
-from app.security.quotas import MAX_METERS, Meter, Meters, Quota
+from app.security.principal import MAX_METERS, Meter, Meters, Quota
 from app.security.rules import ADMIN, APPEND, READ
 from tests.support.time import ManualClock
 

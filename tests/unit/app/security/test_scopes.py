@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app.security.scopes import ANY_ACTION, Action, Grants, is_scope
+from app.security.rules import ANY_ACTION, Action, Grants, is_scope
 
 
 @pytest.mark.parametrize(

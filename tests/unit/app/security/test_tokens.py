@@ -9,11 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.security.jwks import IssuerKeys
-from app.security.principal import InvalidToken, Principal
-from app.security.quotas import Meters, Quota
-from app.security.scopes import Action
-from app.security.tokens import Tokens
+from app.security.principal import InvalidToken, Meters, Principal, Quota
+from app.security.rules import Action
+from app.security.tokens import IssuerKeys, Tokens
 from app.settings import Settings
 from tests.support.issuer import AUDIENCE, ISSUER, Wanted, jwk, jwks, token
 from tests.support.time import START_MS, ManualClock

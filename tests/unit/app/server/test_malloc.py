@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.server import malloc as heaps
-from app.server.malloc import CALM_REQUESTS, CAN_GIVE_BACK, WORTH_BYTES, give_back, own_bytes
+from app.server import process as heaps
+from app.server.process import CALM_REQUESTS, CAN_GIVE_BACK, WORTH_BYTES, give_back, own_bytes
 
 PROGRAM = """
 import ctypes, threading
-from app.server.malloc import share_heaps
+from app.server.process import share_heaps
 share_heaps()
 together = threading.Barrier(16)
 def work():
@@ -43,7 +43,7 @@ def test_threads_share_two_heaps() -> None:
 
 ANSWERS_IN_TURN = """
 import resource
-from app.server.malloc import share_heaps
+from app.server.process import share_heaps
 
 def answer():
     block = bytes(bytearray(4 << 20)), bytearray(8 << 20)
@@ -68,7 +68,7 @@ def test_the_memory_of_a_large_answer_serves_the_next(most_faults: int) -> None:
 
 AFTER_A_BURST = """
 import asyncio, ctypes, itertools, sys
-from app.server import malloc as heaps
+from app.server import process as heaps
 heaps.share_heaps()
 heaps.CALM_SECONDS = 0
 asked = itertools.count(step=int(sys.argv[1]))

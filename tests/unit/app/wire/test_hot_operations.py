@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.wire import hot_operations
-from app.wire.hot_operations import HotOperations
+from app.wire import hot_request
+from app.wire.hot_request import HotOperations
 
 PARTITION = b"/v1/topics/events/partitions/0/"
 
@@ -52,7 +52,7 @@ def test_everything_else_is_left_to_fastapi(method: bytes, url: bytes) -> None:
 
 def test_few_urls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that moves on asks for a new URL each time: the oldest are forgotten."""
-    monkeypatch.setattr(hot_operations, "MAX_URLS", 2)
+    monkeypatch.setattr(hot_request, "MAX_URLS", 2)
     operations = HotOperations()
     first, *_ = [operations[b"GET %brecords?offset=%d" % (PARTITION, at)] for at in range(3)]
     again = operations[b"GET %brecords?offset=0" % PARTITION]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.wire.hot_operations import HotOperations
+from app.wire.hot_request import HotOperations
 from app.wire.known_heads import MAX_SHAPES, KnownHead, KnownHeads
 
 LINE = b"POST /v1/topics/events/ingest HTTP/1.1"

@@ -12,8 +12,7 @@ from app.http.answers import RECORD_BATCH, etag_of
 from app.operations.append import batching
 from app.operations.append.append import SHARED_BYTES, Append, BatchesAppend, RecordsAppend, Way
 from app.operations.append.batching import Batcher
-from app.operations.local import local_partition
-from app.operations.service import Service
+from app.operations.service import Service, local_partition
 from app.store.local.partition import LocalPartition
 from engine.errors import CorruptBatch, InvalidRecord, StorageOffline, TooLarge
 from engine.fs.port import FileSystem

@@ -9,10 +9,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.codecs.delivery_headers import STATE_HEADER, Seal, State
-from app.operations.deliveries import follow
-from app.operations.deliveries.follow import LogFollower
-from app.operations.deliveries.memory import TopicMemory
-from app.operations.deliveries.table import DeliveryTable
+from app.operations.deliveries import rebuild
+from app.operations.deliveries.rebuild import LogFollower
+from app.operations.deliveries.table import DeliveryTable, TopicMemory
 from engine.records.builder import build_batch
 from engine.records.checksum import crc32c
 from engine.records.header import ATTRIBUTES_POSITION, CRC_POSITION, Codec
@@ -93,7 +92,7 @@ async def test_partitions_that_are_added_are_followed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are looked for now and then."""
-    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rebuild, "LOOK_SECONDS", 0.01)
     memory = memory_of(api)
     async with following(follower_of(api, memory)):
         await api.service.topics.update("events", {}, 3)
@@ -118,7 +117,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
 ) -> None:
     """Its leader is gone for a while."""
     hurry(monkeypatch)
-    monkeypatch.setattr(follow, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(rebuild, "RETRY_SECONDS", 0.001)
     async with (
         fake_kafka() as fake,
         running(tmp_path, kafka=fake.addresses, kafka_request_timeout_ms=300) as api,

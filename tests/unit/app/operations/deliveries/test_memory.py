@@ -1,7 +1,6 @@
 """What is written to a topic while the memory of its deliveries is rebuilt."""
 
-from app.operations.deliveries.memory import TopicMemory
-from app.operations.deliveries.table import DeliveryTable, Entry
+from app.operations.deliveries.table import DeliveryTable, Entry, TopicMemory
 
 
 def entry(number: int, offset: int) -> Entry:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.codecs.delivery_headers import STATE_HEADER, Seal, State
-from app.operations.deliveries import scan
-from app.operations.deliveries.scan import Scanned, entries_in
+from app.operations.deliveries import rebuild
+from app.operations.deliveries.rebuild import Scanned, entries_in
 from app.operations.deliveries.table import Entry
 from engine.records import parts
 from engine.records.batch import BatchView
@@ -68,7 +68,7 @@ def test_what_has_no_delivery_is_not_decoded(monkeypatch: pytest.MonkeyPatch) ->
         decoded.append(batch.header.base_offset)
         return real(batch, **options)
 
-    monkeypatch.setattr("app.operations.deliveries.scan.records_of", records_of)
+    monkeypatch.setattr("app.operations.deliveries.rebuild.records_of", records_of)
     marked = [record(1, state(1))]
     data = new_batch(1, base_offset=0)
     data += build_batch(marked, base_offset=1, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -94,7 +94,7 @@ def test_what_a_client_compressed_is_not_decompressed(monkeypatch: pytest.Monkey
         decoded.append(batch.header.base_offset)
         return look(batch, limit_bytes=limit_bytes)
 
-    monkeypatch.setattr(scan, "records_of", counted)
+    monkeypatch.setattr(rebuild, "records_of", counted)
     bombs = bytearray()
     for number in range(20):
         bombs += build_batch([record(1, state(number))], base_offset=number, codec=Codec.ZSTD)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.operations.deliveries.secret import delivery_secret
+from app.operations.deliveries.deliveries import delivery_secret
 from engine.errors import CorruptCheckpoint
 from tests.support.service import running
 

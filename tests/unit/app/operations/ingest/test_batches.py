@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.operations.ingest.batches import (
+from app.operations.ingest.bodies import (
     _DELIVERY_BYTES,
     HEADER_SIZES_BYTES,
     RECORD_BYTES,

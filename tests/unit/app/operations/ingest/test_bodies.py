@@ -5,10 +5,9 @@ import json
 import pytest
 
 from app.errors import MalformedRequest
-from app.operations.ingest.batches import parts_of
-from app.operations.ingest.bodies import NewRecords, plan_of, records_of
+from app.operations.ingest.bodies import NewRecords, parts_of, plan_of, records_of
 from app.operations.ingest.cloudevents import MAX_ATTRIBUTES_BYTES
-from app.operations.ingest.profile import DEFAULT_PROFILE, IngestProfile, Source
+from app.operations.ingest.profiles import DEFAULT_PROFILE, IngestProfile, Source
 from engine.errors import InvalidRecord
 from engine.records.builder import NewRecord, RecordColumns
 

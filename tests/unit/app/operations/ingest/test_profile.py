@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.ingest.profile import DEFAULT_PROFILE, IngestProfile, Source
+from app.operations.ingest.profiles import DEFAULT_PROFILE, IngestProfile, Source
 from schemas.ingest import PutIngestProfile
 from tests.support.webhooks import WHSEC
 

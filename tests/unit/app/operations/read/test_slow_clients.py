@@ -7,7 +7,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import Message
-from app.operations.read.slow_clients import CUT_OFF, PIECE_BYTES, Delivery, SlowClients
+from app.http.slow_clients import CUT_OFF, PIECE_BYTES, Delivery, SlowClients
 
 pytestmark = pytest.mark.anyio
 

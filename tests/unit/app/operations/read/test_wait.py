@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.http.answers import Message
-from app.operations.read.wait import DisconnectWatcher, Tail, Watch
+from app.operations.wait import DisconnectWatcher, Tail, Watch
 from engine.log.log import Log
 from tests.support.builders import World
 

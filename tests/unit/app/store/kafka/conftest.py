@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.operations.read.wait import Tail
+from app.operations.wait import Tail
 from app.settings import Settings
 from app.store.kafka.cluster import Cluster
-from app.store.kafka.log import KafkaLog
-from app.store.kafka.logs import Logs
-from app.store.kafka.metadata import Metadata
+from app.store.kafka.connection import Metadata
+from app.store.kafka.log import KafkaLog, Logs
 from app.store.kafka.metrics import KafkaMetrics
 from engine.types import TopicPartition
 from tests.support.fake_kafka import FakeKafka, fake_kafka

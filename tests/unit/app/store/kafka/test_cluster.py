@@ -10,8 +10,8 @@ from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka import cluster as module
 from app.store.kafka.cluster import Cluster
+from app.store.kafka.connection import ALL_TOPICS, EMPTY, Metadata
 from app.store.kafka.errors import Moved, NoAnswer, ensure_done
-from app.store.kafka.metadata import ALL_TOPICS, EMPTY, Metadata
 from engine.errors import TopicNotFound
 from tests.support.fake_kafka import FakeKafka, eventually
 

@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from app.errors import BackendUnavailable
 from app.settings import Settings
 from app.store.kafka.cluster import Cluster
-from app.store.kafka.connection import Address, Connection, Connector
+from app.store.kafka.connection import ALL_TOPICS, Address, Connection, Connector, Metadata
 from app.store.kafka.errors import NoAnswer, NotTrusted, milliseconds
-from app.store.kafka.metadata import ALL_TOPICS, Metadata
 from engine.errors import InvalidConfig
 from tests.support.certificates import Authority
 from tests.support.fake_kafka import VERSIONS, FakeKafka, eventually, fake_kafka

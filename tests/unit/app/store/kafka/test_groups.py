@@ -6,9 +6,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from app.errors import CursorNotFound
-from app.store.groups import Cursor, CursorKey, CursorValue
 from app.store.kafka import groups as module
 from app.store.kafka.groups import KafkaGroupOffsets
+from app.store.port import Cursor, CursorKey, CursorValue
 from engine.errors import PolicyViolation, TopicNotFound
 from engine.manager.topics import Topic
 from tests.unit.app.store.kafka.conftest import Client

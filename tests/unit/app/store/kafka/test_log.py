@@ -9,10 +9,9 @@ from kio.schema.errors import ErrorCode
 from app.errors import CommitTimedOut
 from app.operations.producers import get_append_outcome
 from app.settings import Settings
-from app.store.kafka.appends import PartitionAppends
+from app.store.kafka.appends import PartitionAppends, ProduceRequests
 from app.store.kafka.log import ASSUMED_BYTES, KafkaLog
 from app.store.kafka.partition import KafkaPartition
-from app.store.kafka.produce import ProduceRequests
 from engine.config import LogConfig
 from engine.errors import InvalidRequestValue, OffsetBeyondLogEnd, PolicyViolation
 from engine.types import FetchIsolation, TimestampAndOffset

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.store.groups import CursorKey, CursorValue
-from app.store.local.group_records import (
+from app.store.local.group_offsets import (
     UnreadableCursor,
     decode_key,
     decode_value,
@@ -15,6 +14,7 @@ from app.store.local.group_records import (
     encode_value,
     partition_of_group,
 )
+from app.store.port import CursorKey, CursorValue
 
 KEY = b"\x00\x01\x00\x02gr\x00\x01t\x00\x00\x00\x07"
 OFFSET = (300).to_bytes(8, "big")

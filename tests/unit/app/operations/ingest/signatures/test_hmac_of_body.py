@@ -3,7 +3,7 @@
 import pytest
 
 from app.errors import InvalidSignature
-from app.operations.ingest.signatures.hmac_of_body import GitHub, HmacOfBody
+from app.operations.ingest.signatures import GitHub, HmacOfBody
 from schemas.ingest import PutIngestSignature
 
 SECRET = "It's a Secret to Everybody"

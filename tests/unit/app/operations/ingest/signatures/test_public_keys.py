@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import InvalidSignature
-from app.operations.ingest.signatures.schemes import signature_of
+from app.operations.ingest.signatures import signature_of
 from schemas.ingest import PutIngestSignature
 
 KEY = (

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.errors import InvalidSignature
-from app.operations.ingest.signatures.schemes import signature_of
-from app.operations.ingest.signatures.signature import Signature
+from app.operations.ingest.signatures import Signature, signature_of
 from schemas.ingest import DEFAULT_TOLERANCE_MS, standard_webhooks_key
 from tests.support.time import START_MS
 from tests.support.webhooks import EC_PUBLIC_KEY, SENDERS, Head, Sender, ec_public_key

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.errors import InvalidSignature
-from app.operations.ingest.signatures.standard_webhooks import StandardWebhooks
+from app.operations.ingest.signatures import StandardWebhooks
 from schemas.ingest import PutIngestSignature
 from tests.support.time import START_MS
 from tests.support.webhooks import SENDERS, WHPK, WHSEC, Head, Sender

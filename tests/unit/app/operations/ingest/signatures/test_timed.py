@@ -3,7 +3,7 @@
 import pytest
 
 from app.errors import InvalidSignature
-from app.operations.ingest.signatures.timed import Slack, Stripe
+from app.operations.ingest.signatures import Slack, Stripe
 from schemas.ingest import PutIngestSignature
 from tests.support.time import START_MS
 from tests.support.webhooks import SENDERS

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.store.kafka.read.fetch_memory import FetchMemory
+from app.store.kafka.read.reads import FetchMemory
 
 pytestmark = pytest.mark.anyio
 

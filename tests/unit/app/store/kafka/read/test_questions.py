@@ -7,7 +7,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.store.kafka.errors import Moved
-from app.store.kafka.read.questions import Questions
+from app.store.kafka.read.reads import Questions
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 from app.http.answers import Receive
 from app.limits.admission import Phase
 
-if TYPE_CHECKING:  # it needs what is here
+if TYPE_CHECKING:
     from app.operations.exchange import Exchange
+
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

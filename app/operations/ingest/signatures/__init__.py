@@ -1,1 +1,0 @@
-"""Signatures of senders: one module for each family of schemes."""
