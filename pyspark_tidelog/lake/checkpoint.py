@@ -20,7 +20,7 @@ from pyspark_tidelog.errors import JobError, JobFailed, OptionError
 from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
 from pyspark_tidelog.source.tasks import OffsetRange
 from pyspark_tidelog.tables.durable_files import sync_file, sync_folder
-from pyspark_tidelog.tables.holders import Claim
+from pyspark_tidelog.tables.leases import Claim
 from pyspark_tidelog.tables.opening import require
 from pyspark_tidelog.tables.places import FolderPlace, ObjectPlace, Place
 from pyspark_tidelog.tables.storage import Storage

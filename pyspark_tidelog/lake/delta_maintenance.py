@@ -16,8 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.compaction import Compacted
-from pyspark_tidelog.tables.delta import DeltaTable
-from pyspark_tidelog.tables.delta_log import LOG_FOLDER
+from pyspark_tidelog.tables.delta import LOG_FOLDER, DeltaTable
 from pyspark_tidelog.tables.durable_files import sync_file, sync_tree
 from pyspark_tidelog.tables.parquet_files import batch_of
 from pyspark_tidelog.tables.storage import Storage, sentence_of

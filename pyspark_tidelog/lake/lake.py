@@ -14,8 +14,7 @@ from pyspark_tidelog.lake.compaction import TARGET_BYTES, Compacted
 from pyspark_tidelog.lake.identity import Identity, load_identity
 from pyspark_tidelog.lake.layout import Layout, parse_partition_column
 from pyspark_tidelog.lake.maintenance import compact_table, vacuum_table
-from pyspark_tidelog.lake.stored_rows import StoredRows
-from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, Verdict, Verifier
+from pyspark_tidelog.lake.verifier import TURN_OFFSETS, Extent, StoredRows, Verdict, Verifier
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of

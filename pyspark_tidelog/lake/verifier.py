@@ -4,6 +4,8 @@ Both sides are read once, in any order, and compared by a fingerprint of each ro
 SipHash with a key of this process. It takes about ten bytes of memory per offset, so a large lake
 is compared in several turns. The log is read with the source's decoder. If the lake has a schema,
 the log's values are converted to columns as the job converts them.
+
+A table's rows are read without Spark, as Arrow in the same types for every kind.
 """
 
 from __future__ import annotations
@@ -16,15 +18,46 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql.types import StructType
 
+from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.lake.expected_rows import ExpectedRows, prints_of
 from pyspark_tidelog.lake.layout import REASON, Layout
-from pyspark_tidelog.lake.stored_rows import StoredRows
 from pyspark_tidelog.partitions import LogSnapshot, TopicPartition
 from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.tasks import OffsetRange, cut_by_offsets
+from pyspark_tidelog.tables.json_rows import arrow_type_of
+from pyspark_tidelog.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of a table: of rows, or of bad records."""
+
+    table: Table
+    schema: StructType
+    added: tuple[str, ...] = ()
+    """Columns that files of before do not have."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of all rows, in any order; raise JobError for a file of no job."""
+        columns = StructType([self.schema[name] for name in names])
+        wanted = pa.schema([(each.name, arrow_type_of(each.dataType)) for each in columns.fields])
+        try:
+            for batch in self.table.batches(columns):
+                held = batch.schema.names
+                arrays = [
+                    pa.nulls(batch.num_rows, wanted.field(name).type)
+                    if name in self.added and name not in held
+                    else batch.column(name).cast(wanted.field(name).type)
+                    for name in names
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        except (pa.ArrowException, KeyError, OSError) as error:
+            raise JobError(f"{self.table.target} cannot be read: {error}") from error
+
 
 TURN_OFFSETS: Final = 1 << 25
 """Offsets compared in one turn, which takes 300 MB."""

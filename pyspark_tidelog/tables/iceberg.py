@@ -19,7 +19,8 @@ from functools import partial
 from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchTableError,
@@ -42,17 +43,17 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
+from requests import Session
 
 from pyspark_tidelog.errors import JobError, JobFailed, OptionError
-from pyspark_tidelog.tables.holders import Claim, Held
 from pyspark_tidelog.tables.json_rows import arrow_type_of
+from pyspark_tidelog.tables.leases import Claim, Held
 from pyspark_tidelog.tables.parquet_files import (
     BATCH_FOLDER,
     FileWriter,
     NewFile,
     write_on_executors,
 )
-from pyspark_tidelog.tables.rest_catalog import limit_waits
 from pyspark_tidelog.tables.storage import sentence_of, storage_failure
 from pyspark_tidelog.tables.table import (
     Batch,
@@ -62,6 +63,24 @@ from pyspark_tidelog.tables.table import (
     refuse_replaced_run,
 )
 from pyspark_tidelog.tables.target import Target
+
+TIMEOUT_S = 60.0
+"""To connect, and between two pieces of an answer."""
+
+
+class RestCatalogWithTimeout(RestCatalog):
+    """A catalog whose requests fail when the server accepts them and does not answer."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        session.request = partial(session.request, timeout=TIMEOUT_S)  # type: ignore[method-assign] # get, post, … call it
+        return session
+
+
+def limit_waits() -> None:
+    """Let PyIceberg open REST catalogs with this limit."""
+    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, conf: RestCatalogWithTimeout(name, **conf)
+
 
 JOB: Final = "tidelog.job"
 BATCH: Final = "tidelog.batch"

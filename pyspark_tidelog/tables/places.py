@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.tables.durable_files import ensure_folder, locked, replace_text
-from pyspark_tidelog.tables.holders import HOLDER_NAME, Claim, Held, Holder
-from pyspark_tidelog.tables.leases import leased
+from pyspark_tidelog.tables.leases import HOLDER_NAME, Claim, Held, Holder, leased
 from pyspark_tidelog.tables.storage import Storage
 
 IDENTITY_NAME: Final = "_tidelog-job.json"

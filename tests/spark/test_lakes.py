@@ -17,8 +17,7 @@ from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestCompaction, IngestEvent, IngestJob
 from pyspark_tidelog.lake.ddl import parse_schema
 from pyspark_tidelog.lake.lake import Lake
-from pyspark_tidelog.lake.stored_rows import StoredRows
-from pyspark_tidelog.lake.verifier import Verdict
+from pyspark_tidelog.lake.verifier import StoredRows, Verdict
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.target import parse_target
 from tests.support.kafka_batches import SentRecord

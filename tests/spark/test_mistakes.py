@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pyspark_tidelog.spark_errors import root_cause
+from pyspark_tidelog.ingest.runner import root_cause
 from tests.support.kafka_batches import encode, numbered
 from tests.support.log_service import LogService, Reply, serving
 

@@ -20,9 +20,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.endpoint import Endpoint
 from pyspark_tidelog.errors import DataLossError, OptionError, TidelogError
-from pyspark_tidelog.sink.abandoned_transactions import abort_abandoned
 from pyspark_tidelog.sink.ledger import GROUP_PREFIX
 from pyspark_tidelog.sink.options import WriteOptions
+from pyspark_tidelog.sink.transactions import abort_abandoned
 from pyspark_tidelog.sink.writer import BatchWriter, TaskResult
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_tidelog.spark_errors import RootCause, root_cause
+from pyspark_tidelog.ingest.runner import RootCause, root_cause
 
 OURS = (
     "[STREAM_FAILED] Query terminated\n"

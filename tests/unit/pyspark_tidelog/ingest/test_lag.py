@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark_tidelog.ingest.lag import Lag, LagMeter
+from pyspark_tidelog.ingest.progress import Lag, LagMeter
 from pyspark_tidelog.partitions import TopicPartition
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.stream_offsets import StreamOffset

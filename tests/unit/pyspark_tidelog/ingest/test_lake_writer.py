@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_tidelog.errors import JobFailed
-from pyspark_tidelog.ingest.lake_writer import LakeWriter
-from pyspark_tidelog.ingest.table_writer import TableWriter
+from pyspark_tidelog.ingest.table_writer import LakeWriter, TableWriter
 from pyspark_tidelog.lake.checkpoint import Checkpoint
 
 

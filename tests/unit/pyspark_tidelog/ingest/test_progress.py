@@ -13,8 +13,7 @@ from pyspark_tidelog.ingest.job import (
     IngestProgress,
     TableReport,
 )
-from pyspark_tidelog.ingest.lag import Lag
-from pyspark_tidelog.ingest.progress import Progress
+from pyspark_tidelog.ingest.progress import Lag, Progress
 from pyspark_tidelog.ingest.table_writer import Written
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812 -- as everywhere in Spark
 
 from pyspark_tidelog.lake.ddl import parse_schema
+from pyspark_tidelog.lake.expected_rows import PlainRows
 from pyspark_tidelog.lake.inference import ddl_of, infer_schema
-from pyspark_tidelog.lake.plain_rows import PlainRows
 from pyspark_tidelog.tables.json_rows import JsonRows
 from tests.support.boundaries import INTEGERS, NUMBERS, TEXTS
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_tidelog.records.batches import whole_batches
-from pyspark_tidelog.records.boundaries import find_records
+from pyspark_tidelog.records.fields import find_records
 from pyspark_tidelog.records.varints import RecordError
 from tests.support.kafka_batches import HEADER_BYTES, SentRecord, encode, numbered, reframed
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.client.partitioner import murmur2, partition_of
-from pyspark_tidelog.sink.partitioner import partitions_of
+from pyspark_tidelog.sink.attempt import partitions_of
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 100))

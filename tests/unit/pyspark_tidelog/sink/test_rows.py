@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_tidelog.errors import TidelogError
 from pyspark_tidelog.records.encode import encode_headers
-from pyspark_tidelog.sink.rows import records_of
+from pyspark_tidelog.sink.writer import records_of
 
 
 def test_the_option_goes_before_the_column() -> None:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from pyspark_tidelog.errors import DataLossError
 from pyspark_tidelog.partitions import LogSnapshot, PartitionMarks, TopicPartition
-from pyspark_tidelog.source.admission import (
+from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
+from pyspark_tidelog.source.stream_reader import (
     fraction_for,
     next_offset,
     waiting_bytes,
     waiting_offsets,
 )
-from pyspark_tidelog.source.stream_offsets import StreamOffset, ranges_between
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = {"t": "id"}

@@ -20,9 +20,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_tidelog.errors import JobError, JobFailed
 from pyspark_tidelog.lake.maintenance import compact_table
-from pyspark_tidelog.tables import delta_log
-from pyspark_tidelog.tables.delta import DeltaTable
-from pyspark_tidelog.tables.delta_log import DeltaLog
+from pyspark_tidelog.tables import delta
+from pyspark_tidelog.tables.delta import DeltaLog, DeltaTable
 from pyspark_tidelog.tables.parquet_files import FileWriter
 from pyspark_tidelog.tables.storage import Storage
 from pyspark_tidelog.tables.table import Batch, Staged
@@ -355,7 +354,7 @@ def test_checkpoints_are_written_and_a_new_driver_continues_from_one(
     expected: list[int],
 ) -> None:
     """At every hundredth version, later on every second one of them, or as the table says."""
-    monkeypatch.setattr(delta_log, "_FEW", 100)
+    monkeypatch.setattr(delta, "_FEW", 100)
     (file,) = staged(tmp_path, 0).files
     for number in range(301):
         if number == 1 and interval is not None:

@@ -11,8 +11,7 @@ from queue import SimpleQueue
 import pytest
 
 from pyspark_tidelog.errors import JobError, JobFailed
-from pyspark_tidelog.tables.holders import HOLDER_NAME, Holder
-from pyspark_tidelog.tables.leases import Lease, LeaseTimes, leased
+from pyspark_tidelog.tables.leases import HOLDER_NAME, Holder, Lease, LeaseTimes, leased
 from pyspark_tidelog.tables.storage import Storage
 from tests.support.object_stores import FAULTS, Faults, ObjectStore, bucket_at, moto
 

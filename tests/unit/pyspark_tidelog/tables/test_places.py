@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_tidelog.errors import JobError
 from pyspark_tidelog.tables.durable_files import locked
-from pyspark_tidelog.tables.holders import HOLDER_NAME
+from pyspark_tidelog.tables.leases import HOLDER_NAME
 from pyspark_tidelog.tables.places import LOCK_NAME, FolderPlace, ObjectPlace
 from pyspark_tidelog.tables.storage import Storage
 from tests.support.object_stores import ObjectStore
