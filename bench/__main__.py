@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from app.client.connection import Connection
-from bench.documents import COMMITTED
-from bench.figures import Figure, parse_measures, report
-from bench.measures import BY_NAME, MEASURES, Bench
+from bench.figures import COMMITTED, Figure, parse_measures, report
+from bench.measures import BY_NAME, MEASURES
 from bench.memory import MemoryWatch
+from bench.target import Bench
 from demo.children import Server, serve_arguments
 
 _MEMORY_CEILING_MIB = 150

@@ -10,18 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from app.client.connection import topic_path
 from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import post
+from bench.target import Bench, Loaded
 from demo.children import Server
 from engine.records.builder import build_batch
-
-if TYPE_CHECKING:
-    from bench.measures import Bench, Loaded
 
 _JSON: Final = "application/json"
 _NDJSON: Final = "application/x-ndjson"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from unittest.mock import patch
 
 from bench.figures import Figure
 from bench.memory import processor_seconds
 from bench.spark import fill
+from bench.target import Bench
 from pyspark_tidelog.client import ServiceClient
 from pyspark_tidelog.records.columns import spark_schema
 from pyspark_tidelog.source import segments
@@ -21,9 +22,6 @@ from pyspark_tidelog.source.fetch import read_ranges
 from pyspark_tidelog.source.options import Options
 from pyspark_tidelog.source.service import snapshot_of
 from pyspark_tidelog.source.tasks import OffsetRange
-
-if TYPE_CHECKING:
-    from bench.measures import Bench
 
 _TOPIC: Final = "backfill"
 _RECORDS: Final = 4_000_000

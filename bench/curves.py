@@ -29,12 +29,11 @@ from rich.table import Table
 from app.client.connection import Connection, Request, topic_path
 from bench import stock
 from bench.crowd import Crowd, run_crowd
-from bench.documents import write_document
-from bench.figures import parse_measures
+from bench.figures import parse_measures, write_document
 from bench.load import post
-from bench.measures import Bench, Loaded
 from bench.memory import processor_seconds
 from bench.start import wait_until_ready
+from bench.target import Bench, Loaded
 from demo.children import Server, serve_arguments
 from engine.records.builder import build_batch
 

@@ -23,7 +23,8 @@ from typing import Final
 
 from app.client.connection import Connection
 from bench.load import post
-from bench.measures import MEASURES, Bench
+from bench.measures import MEASURES
+from bench.target import Bench
 from demo.children import Server, serve_arguments
 
 _FOLDER: Final = Path("build/flame")

@@ -6,17 +6,15 @@ import random
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from app.client.connection import topic_path
 from bench.figures import Figure
 from bench.memory import processor_seconds, tree_times
+from bench.target import Bench
 from demo.children import Child
-
-if TYPE_CHECKING:
-    from bench.measures import Bench
 
 _TOPIC: Final = "follow"
 _TRIGGER_S: Final = 1.0

@@ -10,16 +10,14 @@ import hmac
 import random
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from app.client.connection import topic_path
 from bench.figures import Figure
 from bench.load import post
-
-if TYPE_CHECKING:
-    from bench.measures import Bench, Loaded
+from bench.target import Bench, Loaded
 
 _JSON: Final = "application/json"
 _NDJSON: Final = "application/x-ndjson"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from app.client.connection import Connection, topic_path
@@ -24,11 +24,9 @@ from bench.peers.cluster import Cluster
 from bench.peers.kafka import Broker
 from bench.peers.packages import jars_of
 from bench.peers.values import VALUE_BYTES, some_values, write_values
+from bench.target import Bench
 from demo.children import Server
 from engine.records.builder import NewRecord, build_batch
-
-if TYPE_CHECKING:
-    from bench.measures import Bench
 
 _PARTITIONS: Final = 4
 _BATCHES: Final = "application/vnd.kafka.recordbatch.v2"

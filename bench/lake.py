@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bench.figures import Figure
 from bench.memory import tree_seconds
 from bench.spark import fill
+from bench.target import Bench
 from pyspark_tidelog.ingest import run
 from pyspark_tidelog.ingest.job import IngestJob
 from pyspark_tidelog.lake.lake import Lake
@@ -20,7 +21,6 @@ from pyspark_tidelog.session import local_conf, local_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bench.measures import Bench
 
 _TOPIC: Final = "lake"
 _PARTITIONS: Final = 4

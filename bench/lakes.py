@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from bench.figures import Figure
 from bench.spark import fill
+from bench.target import Bench
 from pyspark_tidelog.session import local_conf, local_session
 from pyspark_tidelog.tables.opening import open_table
 from pyspark_tidelog.tables.table import Batch, Table
@@ -27,7 +28,6 @@ from pyspark_tidelog.tables.target import parse_target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from bench.measures import Bench
 
 _TOPIC: Final = "lakes"
 _RECORDS: Final = 2_000_000

@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from bench.curves import Curve, Point
-from bench.documents import COMMITTED, Machine
-from bench.figures import Figure, amount
+from bench.figures import COMMITTED, Figure, Machine, amount
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
 

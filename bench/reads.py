@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from app.client.connection import Connection, topic_path
 from bench.download import Download, DownloadResult, run_download
 from bench.figures import Figure
 from bench.memory import MemoryWatch, processor_seconds
+from bench.target import Bench
 from demo.children import Server, serve_arguments
-
-if TYPE_CHECKING:
-    from bench.measures import Bench
 
 _RECORDS: Final = 1_000
 _SHARED: Final = 50

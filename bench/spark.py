@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 from app.client.connection import topic_path
 from bench.figures import Figure
+from bench.target import Bench
 from engine.records.builder import build_batch
 from pyspark_tidelog.session import local_conf, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from bench.measures import Bench
 
 _TOPIC: Final = "spark"
 _PARTITIONS: Final = 4

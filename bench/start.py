@@ -12,13 +12,13 @@ import httpx
 from app.client.connection import Connection
 from bench.figures import Figure
 from bench.memory import processor_seconds
+from bench.target import Bench
 from demo.children import Server, serve_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from bench.measures import Bench
 
 _ROUNDS: Final = 3
 _PARTITIONS: Final = 1_000

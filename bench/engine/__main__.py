@@ -12,13 +12,12 @@ from typing import Final
 from rich.console import Console
 
 from bench.cleaner import measure as measure_cleaner
-from bench.documents import COMMITTED
 from bench.engine.appends import measure_appends
+from bench.engine.logs import Sizes
 from bench.engine.lookups import measure_lookups
 from bench.engine.opening import measure_opening
 from bench.engine.recovery import measure_recovery
-from bench.engine.sizes import Sizes
-from bench.figures import Figure, parse_measures, report
+from bench.figures import COMMITTED, Figure, parse_measures, report
 from engine.cleaner.offset_map import SLOT_BYTES
 
 _KAFKA_SLOT_BYTES: Final = 24

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from bench.engine.logs import batches, open_log
-from bench.engine.sizes import Sizes
+from bench.engine.logs import Sizes, batches, open_log
 from bench.figures import Figure
 from engine.config import LogConfig
 from engine.log.log import Log

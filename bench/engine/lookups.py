@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bench.engine.logs import RECORD_BYTES, fill, open_log
-from bench.engine.sizes import MB, Sizes
+from bench.engine.logs import MB, RECORD_BYTES, Sizes, fill, open_log
 from bench.figures import Figure
 from engine.config import LogConfig
 from engine.log.log import Log

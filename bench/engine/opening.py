@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench.engine.logs import batches
-from bench.engine.sizes import Sizes
+from bench.engine.logs import Sizes, batches
 from bench.figures import Figure
 from engine.runtime import Runtime
 from engine.types import TopicPartition

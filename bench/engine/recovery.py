@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.engine.logs import fill, open_log
-from bench.engine.sizes import Sizes
+from bench.engine.logs import Sizes, fill, open_log
 from bench.figures import Figure
 from engine.config import LogConfig
 from engine.fs.posix import PosixFileSystem

@@ -13,12 +13,11 @@ from typing import Final
 from rich.console import Console
 
 from app.client.connection import Connection
-from bench.documents import COMMITTED
-from bench.figures import Figure, median_run, parse_measures, report
-from bench.measures import Bench
+from bench.figures import COMMITTED, Figure, median_run, parse_measures, report
 from bench.peers.http import node, rust, s2
 from bench.peers.native import native
 from bench.peers.spark import spark
+from bench.target import Bench
 from demo.children import Server, serve_arguments
 
 MEASURES: Final[dict[str, Callable[[Bench, int], list[Figure]]]] = {

@@ -10,10 +10,10 @@ from app.client.connection import topic_path
 from bench.download import Download, run_download
 from bench.figures import Figure
 from bench.load import post
-from bench.measures import Bench
 from bench.peers.kafka import Broker
 from bench.peers.packages import jars_of
 from bench.peers.values import VALUE_BYTES, some_values, write_values
+from bench.target import Bench
 from engine.records.builder import build_batch
 
 _PARTITIONS: Final = 4

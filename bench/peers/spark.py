@@ -17,10 +17,10 @@ import msgspec
 
 from app.client.connection import topic_path
 from bench.figures import Figure
-from bench.measures import Bench
 from bench.peers.kafka import Broker
 from bench.peers.packages import jars_of, pyspark_python
 from bench.peers.values import write_values
+from bench.target import Bench
 
 _TOPIC: Final = "spark"
 _PARTITIONS: Final = 4

@@ -7,8 +7,16 @@ import pytest
 from rich.console import Console
 
 from bench.curves import CURVES, Curve, Point
-from bench.documents import COMMITTED, moves, write_document
-from bench.figures import Figure, median_run, read_json, report, write_json
+from bench.figures import (
+    COMMITTED,
+    Figure,
+    median_run,
+    moves,
+    read_json,
+    report,
+    write_document,
+    write_json,
+)
 from bench.page import PAGE, render
 
 

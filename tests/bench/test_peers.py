@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import bench.peers
 from bench.load import post
-from bench.peers.http_logs import LOGS, HttpLog, array, strings
+from bench.peers.http import LOGS, HttpLog, array, strings
 from bench.peers.kafka import Seat
 from bench.peers.program import Program
 from bench.peers.spark import requests_of

@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from bench.crowd import Crowd, CrowdResult, run_crowd
-from bench.waiting import figures_of
+from bench.crowd import Crowd, CrowdResult, figures_of, run_crowd
 from tests.support.server import serving
 
 
