@@ -14,13 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from app.client.connection import (
-    Connection,
-    Request,
-    decode_object,
-    partitions_of,
-    topic_path,
-)
+from app.client.connection import Connection, Request, decode_object, partitions_of, topic_path
 from app.client.failures import Failure, Interrupted, Refused
 from app.client.partitioner import partition_of
 from app.client.record_lines import RecordLine

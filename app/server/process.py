@@ -318,6 +318,6 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
 def _protocol_of(tls: dict[str, Any]) -> Callable[..., Protocol]:
     if "ssl_ca_certs" not in tls:
         return Protocol
-    from app.server.tls import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
+    from app.server.tls_clients import CertifiedProtocol, Sessions  # noqa: PLC0415  # loads cryptography
 
     return partial(CertifiedProtocol, sessions=Sessions())

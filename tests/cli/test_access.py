@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from app.client.connection import Access, Connection
+from app.client.access import Access
+from app.client.connection import Connection
 from app.client.failures import Failure
 from tests.support.certificates import Authority
 from tests.support.credentials import create_key

@@ -11,9 +11,10 @@ from typing import Annotated, Final
 
 import typer
 
+from app.client.access import with_access
 from app.client.appender import DEFAULT_BATCH_RECORDS, Appender, AppendReport
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
-from app.client.connection import DEFAULT_SERVER, with_access
+from app.client.connection import DEFAULT_SERVER
 from app.client.failures import BadInput
 from app.client.record_lines import Fields, RecordLine, read_documents, read_raw, read_records
 

@@ -14,15 +14,9 @@ import httpx
 import msgspec
 import typer
 
+from app.client.access import with_access
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
-from app.client.connection import (
-    DEFAULT_SERVER,
-    Connection,
-    Request,
-    partitions_of,
-    topic_path,
-    with_access,
-)
+from app.client.connection import DEFAULT_SERVER, Connection, Request, partitions_of, topic_path
 from app.client.failures import Failure, Unreachable
 from app.client.terminal import Terminal, printable
 

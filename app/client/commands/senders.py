@@ -14,15 +14,9 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import typer
 
+from app.client.access import with_access
 from app.client.commands.session import JsonOption, ServerOption, TopicArgument, session
-from app.client.connection import (
-    DEFAULT_SERVER,
-    Connection,
-    JsonObject,
-    Request,
-    topic_path,
-    with_access,
-)
+from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
 from app.client.failures import Failure
 from app.client.terminal import Terminal
 

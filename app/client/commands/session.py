@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from app.client.connection import given_access
+from app.client.access import given_access
 from app.client.failures import Failure
 from app.client.terminal import Terminal
 
