@@ -29,14 +29,17 @@ def test_a_restarted_service_is_found_again(browser: Browser, tmp_path: Path) ->
         put_topic(served.url)
         port = int(served.url.rpartition(":")[2])
         with browsing(browser, served.url) as console:
+            console.page.clock.install()
             console.open("topics/events/messages?from=live")
             console.text("Live").wait_for()
             console.page.get_by_role("link", name="Topics").first.click()
             console.page.get_by_role("link", name="events").wait_for()
             first.close()
+            console.page.clock.fast_forward("00:30")
             console.text("The service does not answer").wait_for()
             assert console.page.get_by_role("link", name="events").is_visible()
             with serving(tmp_path / "data", port=port):
+                console.page.clock.fast_forward("00:30")
                 console.text("The service does not answer").wait_for(state="hidden")
                 console.page.goto("about:blank")  # it asks no more when the service ends
             console.errors.clear()  # the browser reports each connection that failed

@@ -86,8 +86,10 @@ def test_a_reader_that_runs_is_not_overwritten(console: Console, client: httpx.C
 def test_without_groups_the_page_shows_how_to_begin(console: Console, client: httpx.Client) -> None:
     """The command that stores an offset; the group appears when it has run."""
     client.delete("/v1/topics/events")
+    console.page.clock.install()
     console.open("groups")
     console.text("No group has stored an offset").wait_for()
     client.put("/v1/topics/events", json={}).raise_for_status()
     client.put("/v1/groups/my-reader/offsets/events/0", json={"offset": 0}).raise_for_status()
+    console.page.clock.fast_forward("00:20")
     console.page.get_by_role("link", name="my-reader").wait_for()

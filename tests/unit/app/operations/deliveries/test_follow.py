@@ -120,7 +120,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
     monkeypatch.setattr(rebuild, "RETRY_SECONDS", 0.001)
     async with (
         fake_kafka() as fake,
-        running(tmp_path, kafka=fake.addresses, kafka_request_timeout_ms=300) as api,
+        running(tmp_path, kafka=fake.addresses, kafka_read_timeout_ms=300) as api,
     ):
         await api.create()
         await write(api, 1)
