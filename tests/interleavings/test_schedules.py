@@ -39,7 +39,11 @@ def test_every_thread_sees_the_log_before_or_after_for_long() -> None:
     ensure_clean(PROGRAM, LONG_FROM, LONG_RUNS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [FAULTS[0], *(pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS[1:])],
+    ids=lambda fault: fault.name,
+)
 def test_a_fault_that_is_put_back_is_found(fault: Fault, tmp_path: Path) -> None:
     """The tester finds each fault that the engine once had among the works concerned."""
     put_back(fault, tmp_path)

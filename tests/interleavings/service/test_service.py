@@ -104,7 +104,11 @@ def test_every_answer_is_of_one_moment_for_long() -> None:
     ensure_clean(PROGRAM, LONG_FROM, LONG_RUNS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [FAULTS[0], *(pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS[1:])],
+    ids=lambda fault: fault.name,
+)
 def test_a_fault_of_the_service_is_found_again(fault: Fault, tmp_path: Path) -> None:
     """The plays find each fault that the service once had."""
     put_back(fault, tmp_path)

@@ -296,6 +296,7 @@ def test_a_failed_commit_is_one_sentence_without_secrets(
     assert SECRET not in str(failed.value)
 
 
+@pytest.mark.long
 def test_a_server_in_trouble_gets_each_micro_batch_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
