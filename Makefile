@@ -206,6 +206,10 @@ screenshots: setup ## Take the pictures of docs/console.md again: each page, lig
 conformance: setup ## Regenerate docs/conformance.md from the rows and the tests' markers
 	@$(BIN)/python -m tests.conformance.page
 
+.PHONY: settings-page
+settings-page: setup ## Regenerate docs/settings.md from the texts of the settings
+	@$(BIN)/python -m tests.docs.settings_page
+
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 SPARK_PROJECT := distributions/pyspark-tidelog/pyproject.toml

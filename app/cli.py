@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -70,11 +70,41 @@ class _Program(TyperGroup):
 app = typer.Typer(
     cls=_Program,
     name="tidelog",
-    help="A durable commit log that speaks plain HTTP; on disk it is Apache Kafka's log.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="TIDELOG_CONFIG",
+        help="File with settings (TOML); tidelog.toml, if the working directory has one.",
+    ),
+]
+
+
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001  # typer's callback
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"tidelog {version('tidelog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def tidelog(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """A durable commit log that speaks plain HTTP; on disk it is Apache Kafka's log."""
 
 
 @app.command()
@@ -83,8 +113,15 @@ def serve(
         list[Path] | None,
         typer.Option(help="Data directory, created if missing. Repeat the option for more disks."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8080,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if no setting says another.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port; 8080 if no setting says another. 0: a free one."
+        ),
+    ] = None,
     *,
     kafka: Annotated[
         str | None,
@@ -109,32 +146,46 @@ def serve(
         Path | None, typer.Option(help="Ask clients for certificates signed by these CAs (PEM).")
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            envvar="TIDELOG_INSECURE",
-            help="Listen beyond loopback without credentials.",
-        ),
+        bool, typer.Option("--insecure", help="Listen beyond loopback without credentials.")
     ] = False,
+    config: ConfigOption = None,
 ) -> None:
-    """Run the service in the foreground."""
+    """Run the service in the foreground.
+
+    Options come before variables (TIDELOG_MAX_TAILS=100), and these before the
+    file with settings. `tidelog settings` prints what is in force.
+    """
     with _uncollected():
         from app.security.authority import has_credentials
         from app.security.sites import is_loopback
         from app.server.logging_setup import configure_logging
         from app.server.process import CannotListen, run
 
-    tls = {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
-    settings = _settings(data_dir, gone, {**tls, "kafka": kafka})
-    if not (insecure or is_loopback(host) or has_credentials(settings, PosixFileSystem())):
+    directories = data_dir or []
+    given = {
+        "data_directory": next(iter(directories), None),
+        "more_data_directories": tuple(directories[1:]) or None,
+        "gone_directories": tuple(gone or ()) or None,
+        "listen_host": host,
+        "listen_port": port,
+        "insecure": insecure or None,
+        "kafka": kafka,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+    }
+    settings = _settings({name: one for name, one in given.items() if one is not None}, config)
+    listens_beyond = not is_loopback(settings.listen_host)
+    if listens_beyond and not (settings.insecure or has_credentials(settings, PosixFileSystem())):
         _refuse(
-            f"{host} can be reached from other machines and no credentials are configured: create "
-            "a key with `tidelog keys create`, listen on 127.0.0.1, or pass --insecure (or "
-            "TIDELOG_INSECURE=1) if something in front of the service restricts access"
+            f"{settings.listen_host} can be reached from other machines and no credentials are "
+            "configured: create a key with `tidelog keys create`, listen on 127.0.0.1, or pass "
+            "--insecure (or TIDELOG_INSECURE=1) if something in front of the service restricts "
+            "access"
         )
     configure_logging(settings.log_level)
     try:
-        failure = run(settings, host=host, port=port)
+        failure = run(settings)
     except EngineError as error:
         _refuse(f"the settings are not valid: {error}")
     except CannotListen as error:
@@ -144,6 +195,27 @@ def serve(
             "Kafka cluster cannot be used" if settings.kafka else "data directory cannot be opened"
         )
         _refuse(f"the {what}: {failure}")
+
+
+@app.command()
+def settings(
+    *,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """Print the settings that a service started here would have, and where each is from.
+
+    tidelog settings | grep -v default
+    """
+    import json
+
+    from app.settings_sources import in_force
+
+    for name, one in in_force(_settings({}, config)).items():
+        if as_json:
+            typer.echo(json.dumps({"name": name, **one._asdict()}, ensure_ascii=False))
+        else:
+            typer.echo(f"{one.source:<12} {name} = {one.value}")
 
 
 @app.command()
@@ -164,25 +236,13 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _settings(
-    data_dirs: list[Path] | None, gone: list[Path] | None, others: Mapping[str, object]
-) -> Settings:
-    from pydantic import ValidationError
-
-    from app.settings import Settings
+def _settings(given: Mapping[str, object], config: Path | None) -> Settings:
+    from app.settings_sources import WrongSettings, read_settings
 
     try:
-        given: dict[str, Any] = {"gone_directories": tuple(gone)} if gone else {}
-        if data_dirs:
-            first, *more = data_dirs
-            given |= {"data_directory": first, "more_data_directories": tuple(more)}
-        given |= {name: value for name, value in others.items() if value is not None}
-        return Settings(**given)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
-        )
-        _refuse(f"the settings are not valid: {faults}")
+        return read_settings(given, config)
+    except WrongSettings as error:
+        _refuse(f"the settings are not valid: {error}")
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -1,24 +1,70 @@
 """The settings: every limit has its environment variable, default and trade-off here.
 
-`TIDELOG_MAX_REQUEST_BYTES=1048576 tidelog serve …` sets one of them. `GET /v1/limits` prints them.
+`TIDELOG_MAX_REQUEST_BYTES=1048576 tidelog serve …` sets one of them, `max_request_bytes = 1048576`
+in `tidelog.toml` too: `app.settings_sources`. `tidelog settings` prints all of them,
+docs/settings.md describes them.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.config import EngineConfig, ScrubConfig
+from engine.errors import InvalidConfig
 from engine.records.budget import DecodeLimits
-from engine.topic_keys import canonical
+from engine.topic_keys import canonical, overrides_in
 
 MIB: Final = 1024 * 1024
 
+VARIABLE_PREFIX: Final = "TIDELOG_"
+
 Positive = Annotated[int, Field(ge=1)]
+
+Source = Literal["command_line", "environment", "file", "default"]
+
+
+def _parsed(text: str, example: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON such as {example} ({error})") from None
+
+
+def _listed(value: object) -> object:
+    """Return a list that was written with commas, or as JSON."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return _parsed(value, '["one", "two"]')
+    return [one.strip() for one in value.split(",") if one.strip()]
+
+
+def _paired(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return {name: str(one) for name, one in overrides_in(value).items()}
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from None
+
+
+def _mapped(value: object) -> object:
+    """Return an object that was written as JSON: a certificate's subject has commas and `=`."""
+    if not isinstance(value, str):
+        return value
+    return _parsed(value, '{"CN=spark": ["read:*"]}')
+
+
+# pydantic_settings would take nothing but JSON, and end in a traceback otherwise.
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
 
 
 class KafkaSettings(BaseSettings):
@@ -126,19 +172,31 @@ SignatureAlgorithm = Literal[
 class Settings(KafkaSettings):
     """The settings of an operator."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDELOG_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix=VARIABLE_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid"
+    )
+
+    listen_host: str = "127.0.0.1"
+    """Address to listen on; beyond loopback only with credentials, or with `insecure`."""
+
+    listen_port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """Port to listen on; 0 selects a free one."""
+
+    insecure: bool = False
+    """Listen beyond loopback without credentials: something in front restricts access."""
 
     data_directory: Path = Path("data")
     """The data directory. One process owns it."""
 
-    more_data_directories: tuple[Path, ...] = ()
-    """More data directories, as JSON. If one fails, the others continue."""
+    more_data_directories: Paths = ()
+    """More data directories, separated by commas. If one fails, the others continue."""
 
-    gone_directories: tuple[Path, ...] = ()
-    """Data directories, as JSON, that are lost for good; otherwise startup fails without them."""
+    gone_directories: Paths = ()
+    """Data directories that are lost for good, separated by commas; otherwise startup fails without
+    them."""
 
-    log_level: str = "info"
-    """debug, info, warning or error."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines of the service's own log that are written."""
 
     access_log: bool = False
     """Log one line per request; costs about a tenth of the small-append rate."""
@@ -411,8 +469,10 @@ class Settings(KafkaSettings):
     jwt_audience: str = ""
     """Required `aud` of a token, or tokens for other services would be accepted."""
 
-    jwt_algorithms: tuple[SignatureAlgorithm, ...] = get_args(SignatureAlgorithm)
-    """Accepted signature algorithms, as JSON; all are asymmetric."""
+    jwt_algorithms: Annotated[
+        tuple[SignatureAlgorithm, ...], NoDecode, BeforeValidator(_listed)
+    ] = get_args(SignatureAlgorithm)
+    """Accepted signature algorithms, separated by commas; all are asymmetric."""
 
     jwt_scope_claim: str = "scope"
     """The claim with the scopes: a list, or a string separated by spaces."""
@@ -451,23 +511,26 @@ class Settings(KafkaSettings):
     tls_handshake_timeout_ms: Positive = 5_000
     """Timeout of a TLS handshake."""
 
-    client_certificates: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    client_certificates: Annotated[
+        dict[str, tuple[str, ...]], NoDecode, BeforeValidator(_mapped)
+    ] = Field(default_factory=dict)
     """Scopes by the subject of a client certificate (RFC 4514), as JSON."""
 
     open_metrics: bool = False
     """Allow reading /metrics without credentials."""
 
-    allowed_hosts: tuple[str, ...] = ()
-    """Host names, as JSON, under which clients reach the service (`Host` without the port), besides
-    loopback and the address listened on. Without credentials every other name is refused; with
-    credentials names are checked only if some are listed here."""
+    allowed_hosts: Names = ()
+    """Host names under which clients reach the service (`Host` without the port), separated by
+    commas, besides loopback and the address listened on. Without credentials every other name is
+    refused; with credentials names are checked only if some are listed here."""
 
     url_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
     """What a proxy puts in front of all paths, such as `/tidelog`. Responses name URLs with it;
     requests may have it or not, as the proxy passes them on."""
 
-    cors_origins: tuple[str, ...] = ()
-    """Origins, as JSON, whose pages may call the service from a browser; `*` allows all."""
+    cors_origins: Names = ()
+    """Origins whose pages may call the service from a browser, separated by commas; `*` allows all.
+    """
 
     quota_requests_per_second: NotNegative = 0
     """Requests per second of one principal; 0: unlimited. An API key may have its own rates."""
@@ -478,14 +541,26 @@ class Settings(KafkaSettings):
     quota_bytes_out_per_second: NotNegative = 0
     """Bytes of answers per second to one principal; 0: unlimited."""
 
-    default_topic_config: dict[str, str] = Field(default_factory=dict)
-    """Configuration, as JSON, of every topic that does not set the key itself."""
+    default_topic_config: Annotated[dict[str, str], NoDecode, BeforeValidator(_paired)] = Field(
+        default_factory=dict
+    )
+    """Configuration of every topic that does not set the key itself, as `key=value,key=value`."""
+
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _ensure_batches_can_be_read(self) -> Self:
         if self.max_decoded_bytes < self.max_decompressed_batch_bytes:
             raise ValueError("max_decoded_bytes must be at least max_decompressed_batch_bytes")
         return self
+
+    def note_sources(self, sources: Mapping[str, Source]) -> None:
+        """Note where each setting that has no default is from. Once, by who has read them."""
+        self._sources.update(sources)
+
+    def source_of(self, name: str) -> Source:
+        """Return where a setting's value is from."""
+        return self._sources.get(name, "default")
 
     @property
     def data_directories(self) -> tuple[Path, ...]:

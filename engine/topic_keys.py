@@ -9,6 +9,7 @@ effect, so that a topic's configuration can be copied from and to a cluster.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
@@ -251,6 +252,31 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
             accepted=[f"at most {lag_high}"],
         )
     return parsed
+
+
+def overrides_in(text: str) -> dict[str, ConfigValue]:
+    """Return the overrides that a text names: `key=value,key=value`, or a JSON object.
+
+    A piece without `=` continues the value before it: `cleanup.policy=compact,delete`. Raises
+    InvalidConfig; keys and values are not looked at.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except ValueError as error:
+            raise InvalidConfig(f"{text!r} is not JSON: {error}") from None
+    found: dict[str, ConfigValue] = {}
+    key = ""
+    for piece in filter(None, text.split(",")):
+        name, sign, value = piece.partition("=")
+        if sign:
+            key = name.strip()
+            found[key] = value.strip()
+        elif key:
+            found[key] = f"{found[key]},{piece.strip()}"
+        else:
+            raise InvalidConfig(f"{text!r} is neither key=value,key=value nor a JSON object")
+    return found
 
 
 def canonical(overrides: Mapping[str, ConfigValue]) -> dict[str, str]:

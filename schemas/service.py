@@ -56,8 +56,8 @@ class Setting(ResponseModel):
 
     value: str
     """Value; of anything but text its JSON."""
-    source: Literal["command_line", "environment", "default"]
-    """`environment`: a variable `TIDELOG_…` has this value."""
+    source: Literal["command_line", "environment", "file", "default"]
+    """`environment`: a variable `TIDELOG_…` has this value; `file`: `tidelog.toml` has it."""
     description: str
     """What the setting is for."""
 

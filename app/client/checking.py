@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from app.client.failures import Failure
 from app.client.terminal import Terminal
 from engine.config import EngineConfig
@@ -18,9 +16,8 @@ from engine.fs.posix import PosixFileSystem
 from engine.tools.findings import Checked, Finding
 from engine.tools.repair import carry_out, plan_repair
 from engine.tools.verify import DirectoryCheck
-from engine.topic_keys import canonical
+from engine.topic_keys import canonical, overrides_in
 
-_Json = dict[str, str | int | float | bool]
 _NOWHERE: Final = Path("nowhere")
 
 
@@ -40,20 +37,18 @@ class Subject:
 
     directories: tuple[Path, ...]
     gone: tuple[Path, ...] = ()
-    topic_defaults: str = "{}"
-    """Default topic configuration, as JSON."""
+    topic_defaults: str = ""
+    """Default topic configuration: `key=value,key=value`, or JSON."""
 
     @property
     def config(self) -> EngineConfig:
         """Failure for invalid defaults."""
         try:
             return EngineConfig(
-                default_topic_config=canonical(
-                    msgspec.json.decode(self.topic_defaults, type=_Json)
-                ),
+                default_topic_config=canonical(overrides_in(self.topic_defaults)),
                 gone_directories=self.gone,
             )
-        except (msgspec.MsgspecError, EngineError) as error:
+        except EngineError as error:
             raise Failure(f"the default topic configuration is invalid: {error}") from error
 
     @property

@@ -237,7 +237,7 @@ class Server(uvicorn.Server):
             config.ssl = None
 
 
-def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
+def run(settings: Settings) -> BaseException | None:
     """Serve until a signal; return the error if the data directory could not be opened.
 
     Raises CannotListen after everything is closed again.
@@ -247,11 +247,10 @@ def run(settings: Settings, *, host: str, port: int) -> BaseException | None:
     share_heaps()
     service = Service(settings)
     try:
-        server_of(service, host=host, port=port).run()
+        server_of(service, host=settings.listen_host, port=settings.listen_port).run()
     except SystemExit as ending:  # uvicorn exits while it handles the error
-        raise CannotListen(
-            f"{host}:{port} cannot be used to listen: {ending.__context__}"
-        ) from ending
+        address = f"{settings.listen_host}:{settings.listen_port}"
+        raise CannotListen(f"{address} cannot be used to listen: {ending.__context__}") from ending
     return service.failure
 
 

@@ -10,6 +10,7 @@ from app.operations.configuration import get_settings
 from app.operations.service import Service
 from app.security.keys import api_keys_path
 from app.settings import Settings
+from app.settings_sources import read_settings
 from schemas.service import ApiKeyList, Caller, ServiceInfo, SettingList, TopicConfigList
 from tests.support.credentials import bearer, create_key, revoke
 from tests.support.service import Api, running
@@ -103,8 +104,11 @@ async def test_settings_are_told_with_their_source(
     """The command line overrides the environment; credentials in a URL are not shown (H8)."""
     monkeypatch.setenv("TIDELOG_MAX_TAILS", "77")
     monkeypatch.setenv("TIDELOG_DATA_DIRECTORY", "elsewhere")
-    monkeypatch.setenv("TIDELOG_CORS_ORIGINS", '["https://user:secret@example.org"]')
+    monkeypatch.setenv("TIDELOG_CORS_ORIGINS", "https://user:secret@example.org")
+    (tmp_path / "other.toml").write_text("max_topics = 7")
+    known = read_settings({"data_directory": tmp_path}, tmp_path / "other.toml")
     async with running(tmp_path) as api:
+        monkeypatch.setattr(api.service, "settings", known)
         answer = await api.client.get("/v1/settings")
         settings = TypeAdapter(SettingList).validate_json(answer.content, strict=True).settings
         assert settings.keys() == Settings.model_fields.keys()
@@ -115,6 +119,7 @@ async def test_settings_are_told_with_their_source(
         assert (directory.value, directory.source) == (str(tmp_path), "command_line")
         assert settings["tls_cert"].value == "null"
         assert settings["max_wait_ms"].source == "default"
+        assert (settings["max_topics"].value, settings["max_topics"].source) == ("7", "file")
         origins = settings["cors_origins"]
         assert (origins.value, origins.source) == ('["https://example.org"]', "environment")
         assert all(one.description for one in settings.values())

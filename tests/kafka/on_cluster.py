@@ -1,6 +1,6 @@
 """A plugin of pytest: the tests of the HTTP API run against a Kafka cluster, and say how they end.
 
-    TIDELOG_TEST_KAFKA=HOST:PORT pytest -p tests.kafka.on_cluster --outcomes FILE tests/http
+    KAFKA_BROKERS=HOST:PORT pytest -p tests.kafka.on_cluster --outcomes FILE tests/http
 
 Every service that a test opens stores its logs in that cluster. Before each test its topics are
 deleted. The file gets the outcome of each test:
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cluster = os.environ["TIDELOG_TEST_KAFKA"]
+    cluster = os.environ["KAFKA_BROKERS"]
     service.BACKEND.update(kafka=cluster, kafka_metadata_interval_ms=500)
     config.pluginmanager.register(_Outcomes(cluster, config.getoption("--outcomes")))
 

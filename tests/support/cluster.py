@@ -9,7 +9,7 @@ from bench.peers.cluster import Cluster
 from bench.peers.packages import jars_of
 from tests.support.broker import RealBroker
 
-RUNNING = "TIDELOG_TEST_KAFKA"
+RUNNING = "KAFKA_BROKERS"
 """The environment's name for the addresses of a running cluster, which a developer saves time with.
 
 Tests that kill brokers or look at their files start their own.

@@ -7,7 +7,7 @@ import { Failure } from "../../ui/parts";
 import { route, setQuery } from "../../ui/router";
 import { reading, shownLines, type Line } from "./values";
 
-const SOURCES: Record<string, string> = { environment: "environment", command_line: "command line", default: "default" };
+const SOURCES: Record<string, string> = { environment: "environment", file: "tidelog.toml", command_line: "command line", default: "default" };
 
 export function Settings(): JSX.Element {
   const loaded = useLoad("settings", async (signal): Promise<Line[]> => {
