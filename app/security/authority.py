@@ -408,6 +408,13 @@ class Security:
         except InvalidToken as error:
             raise refused(f"the token is not valid: {error}") from error
 
+    async def reread(self) -> None:
+        """Read all keys now, not at their next interval; those of an issuer if it may be asked."""
+        await self.refresh_keys()
+        self.lasting.end_invalid()
+        if self._issuer_keys is not None:
+            await self._issuer_keys.refresh()
+
     async def refresh_keys(self) -> None:
         """Check whether the API keys have changed, and use the result.
 

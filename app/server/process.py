@@ -20,9 +20,11 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -31,11 +33,14 @@ import uvicorn
 
 from app.api.application import create_api, framed
 from app.http.answers import App
+from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.keys import api_keys_path
 from app.server.site_guard import SiteGuard, with_cors
+from app.server.supervisor import Supervisor
 from app.server.tls import Certificates, tls_options
 from app.settings import Settings
+from app.settings_sources import in_force
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
 from app.wire.protocol import Protocol
@@ -168,9 +173,12 @@ class Server(uvicorn.Server):
         self._service = service
         self.certificates = certificates
         """The certificates, with TLS."""
+        self._supervisor = Supervisor()
         self._watching: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
+        self._wanted = asyncio.Event()
+        """Set by SIGHUP: keys and certificates are to be read."""
         self.addresses: list[str] = []
         """The addresses listened on, once the server listens."""
 
@@ -198,6 +206,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop serving and close the logs in order, even when clients are not waited for."""
+        _LOG.info("stopping", extra={"running_requests": self._service.admission.requests})
+        self._supervisor.tell("STOPPING=1", "STATUS=closing the logs")
         for task in self._watching:
             task.cancel()
         await super().shutdown(sockets)
@@ -209,12 +219,15 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._take_handshakes()
         await super().startup(sockets)
-        watches = []
+        watches = [
+            self._supervisor.watch(lambda: self._service.admission.phase is not Phase.RECOVERING)
+        ]
         if CAN_GIVE_BACK:
             watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
         if self.certificates is not None:
             watches.append(self.certificates.watch())
         self._watching = [asyncio.create_task(watch) for watch in watches]
+        self._reread_on_hangup()
         for server in self.servers:
             for bound in server.sockets:
                 host, port = bound.getsockname()[:2]
@@ -222,6 +235,24 @@ class Server(uvicorn.Server):
                 self.addresses.append(f"http{'s' if self.config.is_ssl else ''}://{shown}:{port}")
                 sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
         sys.stdout.flush()
+        _LOG.info("listening", extra={"addresses": self.addresses})
+
+    def _reread_on_hangup(self) -> None:
+        """Reread keys and certificates at SIGHUP, which would end the process otherwise."""
+        if threading.current_thread() is threading.main_thread() and self._loop is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._wanted.set)
+            self._watching.append(asyncio.create_task(self._reread()))
+
+    async def _reread(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._supervisor.tell_reloading()
+            await self._service.security.reread()
+            if self.certificates is not None:
+                await asyncio.to_thread(self.certificates.refresh)
+            _LOG.info("keys and certificates were read again")
+            self._supervisor.tell("READY=1")
 
     def _take_handshakes(self) -> None:
         """With TLS, accept connections before their handshake, so that they are counted first."""
@@ -245,13 +276,28 @@ def run(settings: Settings) -> BaseException | None:
     _allow_files()
     _collect_seldom()
     share_heaps()
+    _LOG.info("start", extra=_described(settings))
     service = Service(settings)
     try:
         server_of(service, host=settings.listen_host, port=settings.listen_port).run()
     except SystemExit as ending:  # uvicorn exits while it handles the error
         address = f"{settings.listen_host}:{settings.listen_port}"
         raise CannotListen(f"{address} cannot be used to listen: {ending.__context__}") from ending
+    _LOG.info("stopped")
     return service.failure
+
+
+def _described(settings: Settings) -> dict[str, object]:
+    """Return what a line says that is to explain a service later: version, place, settings."""
+    changed = {
+        name: one.value for name, one in in_force(settings).items() if one.value != one.default
+    }
+    return {
+        "version": version("tidelog"),
+        "pid": os.getpid(),
+        "directories": [str(one.absolute()) for one in settings.data_directories],
+        "settings": changed,
+    }
 
 
 def _collect_seldom() -> None:

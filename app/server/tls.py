@@ -92,7 +92,7 @@ class Certificates:
         """Return a context with the files' current content.
 
         A session ticket would admit its client without verifying the certificate again, so none is
-        issued if clients are asked for certificates. `app.server.tls` handles sessions
+        issued if clients are asked for certificates. `app.server.tls_clients` handles sessions
         without tickets.
         """
         context = self._make()

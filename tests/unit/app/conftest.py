@@ -1,5 +1,6 @@
 """What tests of the service's parts share."""
 
+import gc
 import logging
 from collections.abc import Iterator
 
@@ -15,3 +16,12 @@ def root_logger() -> Iterator[logging.Logger]:
     root.handlers[:] = handlers
     root.setLevel(level)
     uvicorn.setLevel(uvicorn_level)
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Python's cycle collector, put back as it was afterwards."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)

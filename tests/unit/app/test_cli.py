@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ from tests.support.server import serving
 def runner(root_logger: logging.Logger) -> CliRunner:
     """Runs commands in this process; what they do to logging is undone."""
     return CliRunner()
-
-
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """Python's cycle collector, put back as it was afterwards."""
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.parametrize(

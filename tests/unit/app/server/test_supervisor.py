@@ -1,0 +1,153 @@
+"""The service and who started it: signals, the protocol of systemd, the lines of its log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import app
+from app.server.supervisor import Supervisor
+from tests.support.certificates import Authority
+from tests.support.credentials import bearer, create_key, revoke
+
+PATIENCE_S = 60
+HOUR_MS = "3600000"
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[socket.socket]:
+    """Where systemd listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(PATIENCE_S)
+        yield listener
+
+
+@contextmanager
+def started(directory: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """The service as systemd starts it, with a log that can be read."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir"]
+    with subprocess.Popen(
+        [*command, str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_line(process: subprocess.Popen[str], message: str) -> dict[str, Any]:
+    """The next line of the log that has this message."""
+    assert process.stderr is not None
+    lines = (json.loads(line) for line in process.stderr)
+    return next(line for line in lines if line["message"] == message)
+
+
+def assignments(told: socket.socket, until: str) -> list[str]:
+    """What was told, up to this assignment."""
+    found: list[str] = []
+    while until not in found:
+        found += told.recv(4096).decode().split("\n")
+    return found
+
+
+def test_the_log_says_what_the_process_does(tmp_path: Path) -> None:
+    """A line each for start, listening, ready, stopping and stopped; a clean stop exits with 0."""
+    with started(tmp_path, TIDELOG_MAX_TAILS="7", TIDELOG_KAFKA_SASL_PASSWORD="geheim") as process:
+        start = next_line(process, "start")
+        assert (start["directories"], start["pid"]) == ([str(tmp_path)], process.pid)
+        assert start["settings"]["max_tails"] == "7"
+        assert "geheim" not in str(start)
+        (address,) = next_line(process, "listening")["addresses"]
+        assert address.startswith("http://127.0.0.1:")
+        assert next_line(process, "ready")["topics"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert next_line(process, "stopping")["running_requests"] == 0
+        next_line(process, "stopped")
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_hangup_reads_the_keys_at_once(tmp_path: Path) -> None:
+    """A revoked key is refused long before the interval is over, and the service goes on."""
+    key = create_key(tmp_path, "ops", "admin:*")
+    with started(tmp_path, TIDELOG_API_KEYS_CHECK_INTERVAL_MS=HOUR_MS) as process:
+        next_line(process, "start")
+        (address,) = next_line(process, "listening")["addresses"]
+        next_line(process, "ready")
+        with httpx.Client(base_url=address, headers=bearer(key)) as client:
+            assert client.get("/v1/keys").status_code == 200
+            revoke(tmp_path, "ops")
+            assert client.get("/v1/keys").status_code == 200
+            process.send_signal(signal.SIGHUP)
+            next_line(process, "API key revoked")
+            next_line(process, "keys and certificates were read again")
+            assert client.get("/v1/keys").status_code == 401
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_systemd_is_told_of_readiness_reloads_the_watchdog_and_the_end(
+    tmp_path: Path,
+    told: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    root_logger: logging.Logger,
+    *,
+    has_tls: bool,
+) -> None:
+    """`Type=notify` waits for `READY=1`, and `WatchdogSec=` for a sign of life."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "100000")
+    pair = Authority(tmp_path).vouch("server")
+    tls = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)] if has_tls else []
+
+    def systemd() -> list[str]:
+        found = [*assignments(told, "READY=1"), *assignments(told, "WATCHDOG=1")]
+        os.kill(os.getpid(), signal.SIGHUP)
+        found += [*assignments(told, "RELOADING=1"), *assignments(told, "READY=1")]
+        os.kill(os.getpid(), signal.SIGTERM)
+        return found + assignments(told, "STOPPING=1")
+
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(systemd)
+        command = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), *tls]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert heard.result().count("READY=1") == 2
+    assert "EXTEND_TIMEOUT_USEC=30000000" in heard.result()
+    assert root_logger.handlers
+
+
+@pytest.mark.anyio
+async def test_nobody_is_told_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where there is no supervisor, nor where it has gone."""
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    await Supervisor().watch(lambda: pytest.fail("nobody wants to know"))
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
+    Supervisor().tell("READY=1")
+
+
+def test_a_name_in_the_abstract_space_is_an_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with `@` in the variable and with a zero byte for the system."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(f"\0tidelog-{os.getpid()}")
+        listener.settimeout(PATIENCE_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@tidelog-{os.getpid()}")
+        Supervisor().tell("READY=1", "STATUS=ready")
+        assert listener.recv(100) == b"READY=1\nSTATUS=ready"
