@@ -7,6 +7,7 @@ import logging
 from collections.abc import Hashable
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from typing import Final
 
 from app.codecs.calls import ReadCall
@@ -295,6 +296,7 @@ class Service:
 
     def _gauges(self) -> None:
         self.telemetry.include(self.store)
+        self.telemetry.info("build", "The release that runs", {"version": version("tidelog")})
         gauge = self.telemetry.gauge
         admission = self.admission
         gauge("in_flight_requests", "Requests in progress", lambda: admission.requests)

@@ -13,11 +13,12 @@ from itertools import accumulate
 from time import monotonic
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -49,6 +50,16 @@ class Histogram:
         return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
 
 
+class _Constant(Collector):
+    """One family that never changes."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
 class Telemetry:
     """The engine's recorder and the service's own counters, as one Prometheus collector.
 
@@ -74,10 +85,16 @@ class Telemetry:
         self._counters: dict[str, tuple[str, Callable[[], float]]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def include(self, collector: Collector) -> None:
         """Show what this collector yields, too, at each scrape."""
         self._registry.register(collector)
+
+    def info(self, name: str, documentation: str, facts: dict[str, str]) -> None:
+        """Show facts as the labels of a gauge that is always 1, as Prometheus' own do."""
+        family = InfoMetricFamily(f"tidelog_{name}", documentation, value=facts)
+        self._registry.register(_Constant(family))
 
     def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Read this value at each scrape."""

@@ -10,7 +10,7 @@ import yaml
 from tests.support.service import RECORDS, running
 
 ROOT = Path(__file__).parents[2]
-NAME = re.compile(r"\btidelog_[a-z_]+[a-z]\b")
+NAME = re.compile(r"\b(?:tidelog|process)_[a-z_]+[a-z]\b")
 SAMPLE_ENDINGS = ("_bucket", "_sum", "_count")
 
 pytestmark = pytest.mark.anyio

@@ -1,10 +1,14 @@
 """The metrics of logs and directories: protocol rule H5."""
 
+import errno
+import shutil
 import struct
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from engine.fs.posix import PosixFileSystem
 from engine.records.batch import stamp_crc
 from engine.records.header import LAST_OFFSET_DELTA_POSITION
 from tests.support.builders import new_batch
@@ -17,6 +21,12 @@ pytestmark = pytest.mark.anyio
 async def lines_of(api: Api) -> set[str]:
     text = (await api.client.get("/metrics")).text
     return {line for line in text.splitlines() if not line.startswith("#")}
+
+
+async def values(api: Api) -> dict[str, float]:
+    """Every sample by its name with its labels."""
+    split = (line.rpartition(" ") for line in await lines_of(api))
+    return {name: float(value) for name, _, value in split}
 
 
 async def test_every_log_shows_its_size_and_offsets(api: Api) -> None:
@@ -104,3 +114,27 @@ async def test_a_failed_directory_is_told_by_name(api: Api) -> None:
     assert f"{name} 0.0" in await lines_of(api)
     api.local.manager.health.fail(OSError(5, "Input/output error"))
     assert f"{name} 1.0" in await lines_of(api)
+
+
+async def test_the_space_of_each_directory_is_shown_unless_it_is_not_known(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size and free bytes as the system says them; a zero would be an alarm."""
+    label = f'{{log_directory="{api.service.settings.data_directory}"}}'
+    shown = await values(api)
+    total, free = (shown[f"tidelog_log_directory_{one}_bytes{label}"] for one in ("total", "free"))
+    assert 0 < free < total == shutil.disk_usage(tmp_path).total
+
+    def unknown(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(PosixFileSystem, "space", unknown)
+    assert not any("directory_free_bytes{" in name for name in await values(api))
+
+
+async def test_release_and_process_are_shown(api: Api) -> None:
+    """What runs, and what it uses, under the names of Prometheus' own clients."""
+    shown = await values(api)
+    assert shown[f'tidelog_build_info{{version="{version("tidelog")}"}}'] == 1
+    assert 0 < shown["process_open_fds"] < shown["process_max_fds"]
+    assert shown["process_resident_memory_bytes"] > 1_000_000

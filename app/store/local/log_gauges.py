@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from engine.clock import Clock
+from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 
@@ -41,10 +43,12 @@ class LogGauges:
         self,
         manager: LogManager,
         *,
+        fs: FileSystem,
         clock: Clock,
         max_partitions: int,
     ) -> None:
         self._manager = manager
+        self._fs = fs
         self._clock = clock
         self._max_partitions = max_partitions
 
@@ -58,14 +62,21 @@ class LogGauges:
         )
         yield from self._collect_logs()
         yield from self._collect_offline_logs()
-        offline = GaugeMetricFamily(
-            "tidelog_log_directory_offline",
-            "1 if the data directory refuses writes (Kafka's LogDirectoryOffline)",
-            labels=["log_directory"],
+        yield from self._collect_directories()
+
+    def _collect_directories(self) -> Iterator[Metric]:
+        offline, total, free = families = _families(
+            _DIRECTORY_GAUGES, "tidelog_log_directory_", ["log_directory"]
         )
-        for directory in self._manager.directories:
-            offline.add_metric([str(directory.directory)], float(directory.is_offline))
-        yield offline
+        for health in self._manager.directories:
+            labels = [str(health.directory)]
+            offline.add_metric(labels, float(health.is_offline))
+            # A file system that cannot say how full it is has no value: 0 would be an alarm.
+            with suppress(OSError):
+                space = self._fs.space(health.directory)
+                total.add_metric(labels, space.total_bytes)
+                free.add_metric(labels, space.free_bytes)
+        yield from families
 
     def _collect_offline_logs(self) -> Iterator[Metric]:
         offline = self._manager.offline_logs
@@ -147,6 +158,12 @@ def _figures(log: Log) -> Figures:
         producers=log.producers.count,
     )
 
+
+_DIRECTORY_GAUGES: Final = {
+    "offline": "1 if the data directory refuses writes (Kafka's LogDirectoryOffline)",
+    "total_bytes": "Size of the file system of the data directory",
+    "free_bytes": "Free bytes of that file system, for this process",
+}
 
 _LOG_GAUGES: Final = {
     "size_bytes": "Bytes of all segments (Kafka's Size)",

@@ -78,7 +78,10 @@ class LocalStore(Store):
             settings.data_directory, fs=fs, manager=self.runtime.manager, workers=workers
         )
         self._gauges = LogGauges(
-            self.runtime.manager, clock=clock, max_partitions=settings.max_metric_partitions
+            self.runtime.manager,
+            fs=fs,
+            clock=clock,
+            max_partitions=settings.max_metric_partitions,
         )
 
     @property
