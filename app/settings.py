@@ -559,8 +559,10 @@ class Settings(KafkaSettings):
         self._sources.update(sources)
 
     def source_of(self, name: str) -> Source:
-        """Return where a setting's value is from."""
-        return self._sources.get(name, "default")
+        """Return where a setting's value is from; without a note it was given, or is default."""
+        return self._sources.get(
+            name, "command_line" if name in self.model_fields_set else "default"
+        )
 
     @property
     def data_directories(self) -> tuple[Path, ...]:

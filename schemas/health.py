@@ -50,6 +50,9 @@ class Readiness(ResponseModel):
     detail: str | Absent = None
     """What failed, for callers who may read `/metrics`: a data directory, or the connection to the
     Kafka cluster."""
+    offline_directories_count: Count | Absent = None
+    """Number of data directories that take no more writes, until a restart, because a disk failed;
+    absent if there is none. Their logs refuse appends, and are read as far as the disk can be."""
     offline_logs_count: Count | Absent = None
     """Number of logs that could not be opened; absent if all are open. The others are served."""
     offline_logs: list[OfflineLog] | Absent = None

@@ -7,8 +7,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.support.browser import Console, browsing
-from tests.support.credentials import create_key
+from tests.support.credentials import bearer, create_key
 from tests.support.server import serving
+from tests.support.service import local
 
 pytestmark = pytest.mark.needs("chromium", "console")
 
@@ -83,3 +84,45 @@ def test_keys_are_listed_for_administrators_alone(console: Console, tmp_path: Pa
     console.text("key:reader").wait_for()
     assert console.page.get_by_role("link", name="Settings").count() == 0
     console.errors[:] = [one for one in console.errors if "40" not in one]
+
+
+def test_a_directory_that_fails_is_red_on_the_first_screen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """One of two: what, where and what to do; the logs of the other go on (K1)."""
+    more = (tmp_path / "second",)
+    with (
+        serving(tmp_path / "data", more_data_directories=more) as served,
+        browsing(browser, served.url) as console,
+    ):
+        console.open("")
+        console.text("Nothing needs attention").wait_for()
+        _, failed = local(served.service).manager.directories
+        failed.fail(OSError(5, "Input/output error"))
+        alert = console.page.get_by_role("alert")
+        alert.wait_for()
+        console.text(f"since a disk failed: {failed.directory}").wait_for()
+        assert "Appends to its logs answer 503" in alert.inner_text()
+        alert.get_by_role("link", name="Show the directories").click()
+        console.text("of logs in 0 partitions").first.wait_for()
+
+
+def test_what_a_key_may_not_know_is_not_called_good(browser: Browser, tmp_path: Path) -> None:
+    """Without the scope `metrics`: no green line and no zeros, but a failed disk is told (K1)."""
+    reader = create_key(tmp_path / "data", "reader", "read:*", "admin:*")
+    with serving(tmp_path / "data", more_data_directories=(tmp_path / "second",)) as served:
+        httpx.put(f"{served.url}/v1/topics/events", json={}, headers=bearer(reader))
+        with browsing(browser, served.url) as console:
+            console.open("topics")
+            console.page.get_by_label("Key or token").fill(reader)
+            console.button("Use it").click()
+            console.page.get_by_role("link", name="events").wait_for()
+            row = console.page.get_by_role("list", name="Topics").get_by_role("listitem")
+            assert row.inner_text().split()[-2:] == ["\N{EN DASH}"] * 2
+            console.page.get_by_role("link", name="Overview").click()
+            console.text("are not known without the scope metrics").wait_for()
+            assert console.text("Nothing needs attention").count() == 0
+            assert console.text("0 B").count() == 0
+            local(served.service).manager.directories[1].fail(OSError(5, "Input/output error"))
+            console.text("A data directory takes no more writes").wait_for()
+            console.errors.clear()  # the browser reports 401 and 403

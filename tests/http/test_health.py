@@ -192,6 +192,7 @@ async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Pat
         assert ready.json() == {
             "status": "ready",
             "detail": "1 of 2 data directories are offline",
+            "offline_directories_count": 1,
         }
         statuses = [
             (await api.client.post(RECORDS.replace("/0", f"/{number}"), json=body)).status_code

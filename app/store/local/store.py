@@ -131,6 +131,7 @@ class LocalStore(Store):
         failed_count = sum(one.is_offline for one in directories)
         if failed_count:
             report["detail"] = f"{failed_count} of {len(directories)} data directories are offline"
+            report["offline_directories_count"] = failed_count
         offline = self.manager.offline_logs
         if offline:
             report["offline_logs_count"] = len(offline)

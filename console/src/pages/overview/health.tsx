@@ -19,6 +19,14 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
     const { opened_logs, total_logs } = ready.recovery;
     troubles.push({ level: "warn", text: `Recovering: ${count(opened_logs)} of ${count(total_logs)} logs are open.` });
   }
+  const failed = (metrics?.get("tidelog_log_directory_offline") ?? []).filter((one) => one.value > 0).map((one) => one.labels["log_directory"]);
+  const failedCount = Number(ready.offline_directories_count ?? 0);
+  if (failedCount > 0 && ready.status === "ready") {
+    const where = failed.length ? `: ${failed.join(", ")}` : "";
+    const what = failedCount === 1 ? "A data directory takes" : `${count(failedCount)} data directories take`;
+    const text = `${what} no more writes since a disk failed${where}. Appends to its logs answer 503. Look at the disk, then restart the service.`;
+    troubles.push({ level: "bad", text, link: { href: href(["service"]), text: "Show the directories" } });
+  }
   for (const log of ready.offline_logs ?? []) {
     const text = `${log.topic}, partition ${log.partition} could not be opened: ${log.problem} (${log.file}). Reads and appends answer 503.`;
     troubles.push({ level: "bad", text, link: { href: href(["topics", log.topic]), text: "Show the topic" } });
@@ -37,11 +45,13 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
   return troubles;
 }
 
-export function Health(props: { ready: Schemas["Readiness"] | undefined; error: Problem | undefined; metrics: Metrics | undefined }): JSX.Element {
-  const { ready, error, metrics } = props;
+export function Health(props: { ready: Schemas["Readiness"] | undefined; error: Problem | undefined; metrics: Metrics | undefined; isForbidden: boolean }): JSX.Element {
+  const { ready, error, metrics, isForbidden } = props;
   if (error) return <Line level="bad" text={error.title} />;
   if (!ready) return <p class="health quiet">Asking the service …</p>;
   const troubles = troublesOf(ready, metrics);
+  if (!troubles.length && isForbidden) return <Line level="unknown" text="Ready. Damage, late transactions and the disk's pace are not known without the scope metrics." />;
+  if (!troubles.length && !metrics) return <Line level="unknown" text="Ready. Asking for damage and the disk's pace …" />;
   if (!troubles.length) return <Line level="good" text="Ready. Nothing needs attention." />;
   return (
     <ul class="troubles" role="alert">
@@ -54,7 +64,7 @@ export function Health(props: { ready: Schemas["Readiness"] | undefined; error: 
   );
 }
 
-function Line({ level, text }: { level: "good" | "bad"; text: string }): JSX.Element {
+function Line({ level, text }: { level: "good" | "bad" | "unknown"; text: string }): JSX.Element {
   return (
     <p class="health" role="status">
       <span class={level}>

@@ -35,26 +35,18 @@ export function Overview(): JSX.Element {
       <div class="page-head">
         <h1>Overview</h1>
       </div>
-      <Health ready={ready.data} error={ready.error} metrics={last?.metrics} />
+      <Health ready={ready.data} error={ready.error} metrics={last?.metrics} isForbidden={isForbidden.value} />
       <Failure problem={topics.error?.code === "unreachable" ? undefined : topics.error} />
       <dl class="figures">
         <Figure name="Topics">
           {topics.data ? count(list.length) : "–"}
           {topics.data?.next_page_token && "+"}
         </Figure>
-        {last && (
-          <>
-            <Figure name="Partitions">{count(list.reduce((sum, one) => sum + one.partitions, 0))}</Figure>
-            {!isKafka.value && (
-              <Figure name="On disk">
-                <Bytes of={total(last.metrics, "tidelog_topic_size_bytes")} />
-              </Figure>
-            )}
-            <Figure name="Readers" note="long polls and tails">
-              {latest ? count(latest.readers) : "–"}
-            </Figure>
-          </>
-        )}
+        <Figure name="Partitions">{topics.data ? count(list.reduce((sum, one) => sum + one.partitions, 0)) : "–"}</Figure>
+        {!isKafka.value && <Figure name="On disk">{last ? <Bytes of={total(last.metrics, "tidelog_topic_size_bytes")} /> : "–"}</Figure>}
+        <Figure name="Readers" note="long polls and tails">
+          {latest ? count(latest.readers) : "–"}
+        </Figure>
         {disks.data?.directories.map(
           ({ path, free_bytes, total_bytes }) =>
             free_bytes !== null &&

@@ -17,8 +17,9 @@ type Summary = Schemas["TopicSummary"];
 type Order = "name" | "partitions" | "rate" | "size";
 
 interface Row extends Summary {
-  size: number;
-  rate: number;
+  /** Not known without the scope `metrics`, and of a topic whose logs are all offline. */
+  size: number | undefined;
+  rate: number | undefined;
   kept: string;
 }
 
@@ -85,8 +86,8 @@ function useShown(topics: Summary[] | undefined, known: ConfigKeys | undefined, 
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = (topics ?? [])
       .filter(({ topic }) => words.every((word) => topic.toLowerCase().includes(word)))
-      .map((one) => ({ ...one, size: sizes.get(one.topic) ?? 0, rate: rates.get(one.topic)?.records ?? 0, kept: keptOf(one.overrides, known) }));
-    return order === "name" ? rows : rows.sort((a, b) => Number(b[order]) - Number(a[order]));
+      .map((one) => ({ ...one, size: sizes.get(one.topic), rate: last && (rates.get(one.topic)?.records ?? 0), kept: keptOf(one.overrides, known) }));
+    return order === "name" ? rows : rows.sort((a, b) => Number(b[order] ?? -1) - Number(a[order] ?? -1));
   }, [topics, known, search, order, last]);
 }
 
@@ -153,10 +154,8 @@ function Line({ row }: { row: Row }): JSX.Element {
         {row.kept}
       </span>
       <span class="column">{count(row.partitions)}</span>
-      <span class="column">{rate(row.rate)}</span>
-      <span class="column">
-        <Bytes of={row.size} />
-      </span>
+      <span class="column">{row.rate === undefined ? "–" : rate(row.rate)}</span>
+      <span class="column">{row.size === undefined ? "–" : <Bytes of={row.size} />}</span>
     </>
   );
 }
