@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from engine.config import EngineConfig, ScrubConfig
 from engine.errors import InvalidConfig
 from engine.records.budget import DecodeLimits
-from engine.topic_keys import canonical, overrides_in
+from engine.topic_keys import canonical, overrides_in, render
 
 MIB: Final = 1024 * 1024
 
@@ -47,12 +47,15 @@ def _listed(value: object) -> object:
 
 
 def _paired(value: object) -> object:
-    if not isinstance(value, str):
-        return value
+    """Return pairs that were written as `key=value,key=value`, as JSON, or as a table of TOML."""
     try:
-        return {name: str(one) for name, one in overrides_in(value).items()}
+        found = overrides_in(value) if isinstance(value, str) else value
     except InvalidConfig as error:
         raise ValueError(str(error)) from None
+    if not isinstance(found, Mapping):
+        return found
+    numbers = {name: one for name, one in found.items() if isinstance(one, int | float)}
+    return {**found, **{name: render(one) for name, one in numbers.items()}}
 
 
 def _mapped(value: object) -> object:

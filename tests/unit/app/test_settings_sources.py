@@ -53,6 +53,12 @@ def test_options_come_before_variables_before_the_file_before_defaults(
     }
 
 
+def test_a_table_of_the_file_may_have_numbers_and_booleans() -> None:
+    """As TOML writes them; topics keep text."""
+    CONFIG_FILE.write_text('[default_topic_config]\n"retention.ms" = 5\npreallocate = true\n')
+    assert read_settings({}).default_topic_config == {"retention.ms": "5", "preallocate": "true"}
+
+
 def test_a_named_file_replaces_that_of_the_working_directory(alone: Path) -> None:
     """Only one file is read."""
     CONFIG_FILE.write_text("max_tails = 1\nmax_topics = 2\n")
@@ -126,6 +132,7 @@ def test_a_list_has_commas_or_is_json(
             {"cleanup.policy": "compact,delete", "retention.ms": "5"},
         ),
         ('{"retention.ms": "5"}', {"retention.ms": "5"}),
+        ('{"retention.ms": 5, "preallocate": true}', {"retention.ms": "5", "preallocate": "true"}),
     ],
 )
 def test_a_topic_s_defaults_are_pairs_or_json(
