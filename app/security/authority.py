@@ -243,6 +243,8 @@ class Security:
         self._meters = Meters(quota, clock)
         self._ring = KeyRing(fs, settings.data_directory, self._meters)
         self._certificates = _certificates(settings, self._meters)
+        self._reading = asyncio.Lock()
+        """One reading of the keys at a time: a slow one could bring a revoked key back."""
         self._issuer_keys: IssuerKeys | None = None
         self._tokens: Tokens | None = None
         if settings.jwks:
@@ -421,6 +423,10 @@ class Security:
         A damaged file invalidates all keys at once; a file that cannot be opened, after
         `api_keys_read_timeout_ms`.
         """
+        async with self._reading:
+            await self._refresh_keys()
+
+    async def _refresh_keys(self) -> None:
         now_ms = self._clock.monotonic_ms()
         try:
             reading = await asyncio.to_thread(self._ring.read)

@@ -67,6 +67,7 @@ class IssuerKeys:
         """When a fetch last succeeded."""
         self._is_current = False
         self._wanted = asyncio.Event()
+        self._fetching = asyncio.Lock()
 
     def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key that a token names; None if the issuer has no such key.
@@ -88,7 +89,14 @@ class IssuerKeys:
         return found is key or (found is not None and bool(found.key == key.key))
 
     async def refresh(self) -> None:
-        """Fetch the keys; if that fails, the current ones stay valid for a limited time."""
+        """Fetch the keys; if that fails, the current ones stay valid for a limited time.
+
+        One at a time: otherwise a slow fetch could bring keys back that a later one did not find.
+        """
+        async with self._fetching:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         self._fetched_ms = self._clock.monotonic_ms()
         self._wanted.clear()
         self._is_current = False

@@ -219,9 +219,10 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._take_handshakes()
         await super().startup(sockets)
-        watches = [
-            self._supervisor.watch(lambda: self._service.admission.phase is not Phase.RECOVERING)
-        ]
+        watches = []
+        if self._supervisor.is_there:
+            admission = self._service.admission
+            watches.append(self._supervisor.watch(lambda: admission.phase is not Phase.RECOVERING))
         if CAN_GIVE_BACK:
             watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
         if self.certificates is not None:

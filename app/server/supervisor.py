@@ -28,9 +28,14 @@ class Supervisor:
         self._pause_seconds = limit_us / 2_000_000
         """Half of the silence after which systemd kills the process; 0: it waits for ever."""
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is somebody to tell."""
+        return self._address != ""
+
     def tell(self, *lines: str) -> None:
         """Send assignments such as `READY=1`; nobody being there is no failure."""
-        if self._address:
+        if self.is_there:
             with (
                 contextlib.suppress(OSError),
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
@@ -47,8 +52,6 @@ class Supervisor:
 
         A recovery may take longer than systemd waits for a start, so it is told to wait on.
         """
-        if not self._address:
-            return
         while not is_ready():
             self.tell("EXTEND_TIMEOUT_USEC=30000000", "STATUS=opening the logs", "WATCHDOG=1")
             await asyncio.sleep(LOOK_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,6 +35,7 @@ class Certificates:
     def __init__(self, settings: Settings, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
         self._clock = clock
+        self._refreshing = threading.Lock()
         self._read_timeout_ms = settings.tls_read_timeout_ms
         self._unusable_since_ms: int | None = None
         self._is_closed = False
@@ -55,7 +57,11 @@ class Certificates:
         return listening
 
     def refresh(self) -> None:
-        """Use the files if they have changed; on any thread, one at a time."""
+        """Use the files if they have changed; on any thread."""
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
         versions = self._look()
         is_new = versions != self._versions
         if not is_new and self._unusable_since_ms is None:

@@ -386,6 +386,21 @@ async def test_what_is_remembered_of_callers_is_bounded(
             assert (await guarded.client.get(path)).status_code == 200
 
 
+async def test_a_withdrawn_key_ends_its_tokens_at_once_if_it_is_asked_for(tmp_path: Path) -> None:
+    """SIGHUP reads the issuer's keys, too, not only at their interval."""
+    path = tmp_path / "jwks"
+    path.write_bytes(jwks(jwk("P-256", "k")))
+    named: dict[str, Any] = {"jwks": str(path), "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
+    async with running(tmp_path / "data", jwks_refresh_interval_ms=3_600_000, **named) as api:
+        headers = {"authorization": f"Bearer {token(scope='read:*')}"}
+        while (await api.client.get("/v1/topics", headers=headers)).status_code != 200:
+            await api.service.security.reread()
+        path.write_bytes(jwks(jwk("P-256", "k", number=1)))
+        assert (await api.client.get("/v1/topics", headers=headers)).status_code == 200
+        await api.service.security.reread()
+        assert (await api.client.get("/v1/topics", headers=headers)).status_code == 401
+
+
 async def test_while_the_issuer_is_away_a_token_can_be_tried_again(tmp_path: Path) -> None:
     """Neither accepted nor refused: 503 with Retry-After, because it cannot be verified (Z4)."""
     for source in (str(tmp_path / "none"), "http://127.0.0.1:1/jwks"):

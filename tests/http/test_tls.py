@@ -320,7 +320,7 @@ def test_a_session_does_not_outlive_the_authority_of_its_certificate(
     tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A resumed session is refused if its certificate would not be verified today."""
-    monkeypatch.setattr("app.server.tls.MAX_SESSIONS", 2)
+    monkeypatch.setattr("app.server.tls_clients.MAX_SESSIONS", 2)
     authority, before, after = (Authority(tmp_path, name) for name in ("own", "before", "after"))
     server = authority.vouch("server")
     trusted = tmp_path / "clients.pem"

@@ -134,13 +134,27 @@ def test_systemd_is_told_of_readiness_reloads_the_watchdog_and_the_end(
     assert root_logger.handlers
 
 
-@pytest.mark.anyio
-async def test_nobody_is_told_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_told_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where there is no supervisor, nor where it has gone."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    await Supervisor().watch(lambda: pytest.fail("nobody wants to know"))
-    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
+    assert not Supervisor().is_there
     Supervisor().tell("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
+    assert Supervisor().is_there
+    Supervisor().tell("READY=1")
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_without_a_watchdog_is_told_of_readiness_alone(
+    tmp_path: Path, told: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for no signs of life, or asks another process for them."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    for pid, limit in (("", ""), ("1", "100000")):
+        monkeypatch.setenv("WATCHDOG_PID", pid)
+        monkeypatch.setenv("WATCHDOG_USEC", limit)
+        await Supervisor().watch(lambda: True)
+        assert assignments(told, "READY=1") == ["READY=1", "STATUS=ready"]
 
 
 def test_a_name_in_the_abstract_space_is_an_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
