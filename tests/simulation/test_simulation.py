@@ -28,6 +28,7 @@ FRESH_PER_DAY = 50
 FOUND = {
     900153: "a preallocated tail that a roll cut beside a flush does not cost the log",
     2000977: "a segment that was sealed beside a commit is synced again",
+    922594: "compaction may keep what was aborted below the log start, which no start can know",
     3593: "who waits for a commit that a truncation takes away waits for nothing more",
     6002594: "a truncation that the disk had no room to end may leave a log that begins at its end",
     7008033: "a log that expired as a whole keeps its end",

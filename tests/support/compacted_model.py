@@ -59,7 +59,17 @@ def adopt_cleaned(
         else:
             after = Stored.of(data)
             is_aborted = base_offset in aborted
-            _judge_records(batch, after.records, now_ms, newest, replaced, is_aborted=is_aborted)
+            # A start reads no batch below the log start, so the abort of a transaction that began
+            # there has no entry in its index afterwards. No reader can see that batch either.
+            may_stay = is_aborted and batch.next_offset <= model.log_start
+            _judge_records(
+                batch,
+                after.records,
+                now_ms,
+                newest,
+                {} if may_stay else replaced,
+                is_aborted=is_aborted,
+            )
             _judge_header(batch, after, now_ms + delete_retention_ms)
             after.ended_at, after.is_aborted = batch.ended_at, batch.is_aborted
             stays.append(after)
