@@ -1,7 +1,7 @@
 """Where settings come from: options, then variables, then `tidelog.toml`, then defaults.
 
-A name that is no setting is refused, with the closest one that is: a quota whose name is mistyped
-would otherwise be no quota.
+An unknown name is refused, and the closest known one suggested. Otherwise a quota with a mistyped
+name would silently not apply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OF_COMMANDS: Final = frozenset(
     VARIABLE_PREFIX + name
     for name in ("API_KEY", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY", "CONFIG", "SERVER")
 )
-"""Variables that are no settings of the service, but of the commands."""
+"""Variables of the client commands, which the service ignores."""
 
 # Kubernetes sets these in every pod beside a service that is called tidelog, and Docker for links.
 _OF_ORCHESTRATORS: Final = re.compile(
@@ -85,17 +85,17 @@ def in_force(settings: Settings) -> dict[str, InForce]:
     described: dict[str, str] = {}
     for part in (Settings, KafkaSettings):
         described |= field_docstrings(part.__module__)[part.__name__]
-    values = settings.model_dump(mode="json")
-    defaults = Settings.model_construct().model_dump(mode="json")
+    values, defaults = _shown(settings), _shown(Settings.model_construct())
     return {
-        name: InForce(
-            _shown(values[name]),
-            _shown(defaults[name]),
-            settings.source_of(name),
-            described.get(name, ""),
-        )
-        for name in Settings.model_fields
+        name: InForce(value, defaults[name], settings.source_of(name), described.get(name, ""))
+        for name, value in values.items()
     }
+
+
+def changed(settings: Settings) -> dict[str, str]:
+    """Return the settings that differ from their default, as `in_force` shows them."""
+    defaults = _shown(Settings.model_construct())
+    return {name: one for name, one in _shown(settings).items() if one != defaults[name]}
 
 
 def _content_of(file: Path) -> dict[str, Any]:
@@ -142,6 +142,9 @@ def _sentence(error: ErrorDetails, sources: Mapping[str, Source], file: Path | N
     return f"{place} is {error['input']!r}: {reason}"
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _URL.sub(r"\1\2", text)
+def _shown(settings: Settings) -> dict[str, str]:
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in settings.model_dump(mode="json").items()
+    }
+    return {name: _URL.sub(r"\1\2", text) for name, text in texts.items()}

@@ -1,8 +1,8 @@
 """The yardsticks for requests, served as tidelog is: uvicorn, uvloop, httptools, no access log.
 
 `python -m bench.yardstick` takes a body by a FastAPI route and does nothing with it, `… bare` does
-the same by an ASGI application that is nothing else, and `… durable FILE` appends it to a file, see
-`durable`. The address, on a free port, is printed.
+the same by an ASGI application that is nothing else, and `… durable FILE` appends it to a file and
+flushes that. The address, on a free port, is printed.
 """
 
 from __future__ import annotations

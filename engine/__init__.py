@@ -21,7 +21,7 @@ On disk, below the data directory:
         partition.metadata                 topic id
 
 Read it in this order: `records.header` and `records.batch`, `segment.segment`, `log.log`,
-`log.read`, `log.loader`, `manager`, `background.committer`, `runtime`. Layers, top to bottom:
-runtime, background, manager, log, segment, state, index and checkpoint, records and fs, then ports
-and values.
+`log.read.reader`, `log.open.loader`, `manager`, `background.committer`, `runtime`. Layers, top to
+bottom: runtime, background, manager, log, segment, state, index and checkpoint, records and fs,
+then ports and values.
 """

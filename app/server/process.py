@@ -40,7 +40,7 @@ from app.server.site_guard import SiteGuard, with_cors
 from app.server.supervisor import Supervisor
 from app.server.tls import Certificates, tls_options
 from app.settings import Settings
-from app.settings_sources import in_force
+from app.settings_sources import changed
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
 from app.wire.protocol import Protocol
@@ -289,15 +289,12 @@ def run(settings: Settings) -> BaseException | None:
 
 
 def _described(settings: Settings) -> dict[str, object]:
-    """Return what a line says that is to explain a service later: version, place, settings."""
-    changed = {
-        name: one.value for name, one in in_force(settings).items() if one.value != one.default
-    }
+    """Return the members of the log line `start`."""
     return {
         "version": version("tidelog"),
         "pid": os.getpid(),
         "directories": [str(one.absolute()) for one in settings.data_directories],
-        "settings": changed,
+        "settings": changed(settings),
     }
 
 

@@ -1,6 +1,6 @@
-"""Tells systemd how the service is: ready, alive, stopping; the protocol of sd_notify(3).
+"""Notifies systemd of readiness, reloads, liveness and the stop: the protocol of sd_notify(3).
 
-Another supervisor than systemd is told nothing: without `NOTIFY_SOCKET` there is nobody to tell.
+Without `NOTIFY_SOCKET` in the environment nothing is sent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import monotonic_ns
 from typing import Final
 
 LOOK_SECONDS: Final = 0.1
-"""How soon readiness is told."""
+"""Interval at which readiness is checked during a start."""
 
 
 class Supervisor:
-    """The supervisor of this process, as its environment names it. Belongs to the event loop."""
+    """The supervisor that the environment names. Belongs to the event loop."""
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -26,15 +26,15 @@ class Supervisor:
         is_mine = os.environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
         limit_us = int(os.environ.get("WATCHDOG_USEC") or 0) if is_mine else 0
         self._pause_seconds = limit_us / 2_000_000
-        """Half of the silence after which systemd kills the process; 0: it waits for ever."""
+        """Half of the watchdog's timeout; 0: there is no watchdog."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is somebody to tell."""
+        """Whether the environment names a supervisor."""
         return self._address != ""
 
     def tell(self, *lines: str) -> None:
-        """Send assignments such as `READY=1`; nobody being there is no failure."""
+        """Send assignments such as `READY=1`; errors are ignored."""
         if self.is_there:
             with (
                 contextlib.suppress(OSError),
@@ -44,13 +44,13 @@ class Supervisor:
                 sender.sendto("\n".join(lines).encode(), self._address)
 
     def tell_reloading(self) -> None:
-        """Say that a reload begins, as `Type=notify-reload` expects it; `READY=1` ends it."""
+        """Announce a reload, as `Type=notify-reload` expects it; `READY=1` ends it."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1_000}")
 
     async def watch(self, is_ready: Callable[[], bool]) -> None:
-        """Tell when the service is ready, then that the event loop runs; until cancelled.
+        """Notify of readiness, then feed the watchdog from the event loop, until cancelled.
 
-        A recovery may take longer than systemd waits for a start, so it is told to wait on.
+        A recovery may take longer than the start timeout of systemd, which is extended meanwhile.
         """
         while not is_ready():
             self.tell("EXTEND_TIMEOUT_USEC=30000000", "STATUS=opening the logs", "WATCHDOG=1")

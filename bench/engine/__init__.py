@@ -4,8 +4,7 @@ python -m bench.engine                              the table
 python -m bench.engine --json engine.json           and the figures for programs
 python -m bench.engine lookups --large-bytes 10e9   one measure, as large as for a release
 
-sizes.py      how much of everything, and where
-logs.py       a log without the service around it, and records to fill it with
+logs.py       a log without the service around it, records to fill it with, and how much of it
 appends.py    what a batch costs in the first segment and in the thousandth
 lookups.py    an offset and a time, looked up in a large log and in a small one
 recovery.py   the scan of an unclean tail, beside reading it and its checksum

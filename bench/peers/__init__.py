@@ -5,8 +5,8 @@
 
     packages.py     what the package managers fetch into build/peers, once
     program.py      a peer's service as a process
-    http_logs.py    other logs that speak HTTP: Durable Streams' servers in Rust and Node, s2-lite
-    http.py         appends of JSON to each of them and to ours, in turn
+    http.py         other logs that speak HTTP (Durable Streams' servers in Rust and Node, s2-lite),
+                    and appends of JSON to each of them and to ours, in turn
     kafka.py        an Apache Kafka broker as a process, and the performance tools it comes with
     native.py       those tools against raw batches over HTTP
     spark.py        Spark's own Kafka source against ours, on the same batches

@@ -1,5 +1,5 @@
 """Compaction keeps only the newest record of every key; Kafka's `LogCleaner`.
 
 Read in this order: `selection` (which log, how far), `offset_map` (the newest offset of each key),
-`filter` (what is kept of a batch, and why), `rewrite` (survivors into new segments), `cleaner`.
+`rewrite` (what is kept of a batch, and new segments from it), `cleaner`.
 """

@@ -1,5 +1,5 @@
 """The data directories with all their logs: open, create, delete, move, checkpoint, close.
 
 `manager` has the entry point. `directory` owns the lock, the marker and the checkpoints, `topics`
-decides which topics exist, `opening` opens logs in parallel, `deletion` removes deleted partitions.
+decides which topics exist, `opening` opens logs in parallel, `partitions` creates and deletes them.
 """

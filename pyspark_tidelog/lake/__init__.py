@@ -5,7 +5,6 @@ ddl          the schema that the user gives
 inference    the schema of a sample
 checkpoint   which checkpoint, tables and topics belong together
 lake         a lake opened by its folder: verify, compact
-stored_rows  the rows of a table, read without Spark
 verifier     compares the lake with the log, offset by offset
 compaction   merges small files
 """

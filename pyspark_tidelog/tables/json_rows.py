@@ -9,7 +9,7 @@ record without a value becomes a row of nulls.
 Fields that the schema does not have are found, so that they can be counted and kept. They are text:
 a JSON object with the JSON Pointer (RFC 6901) of each field and its value.
 
-`tidelog lake verify` knows these rules as well, in `lake.plain_rows`, and shares no decoder with
+`tidelog lake verify` knows these rules as well, in `lake.expected_rows`, and shares no decoder with
 this module.
 """
 

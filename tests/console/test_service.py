@@ -107,7 +107,7 @@ def test_a_directory_that_fails_is_red_on_the_first_screen(
         console.text("of logs in 0 partitions").first.wait_for()
 
 
-def test_what_a_key_may_not_know_is_not_called_good(browser: Browser, tmp_path: Path) -> None:
+def test_health_is_unknown_without_the_metrics_scope(browser: Browser, tmp_path: Path) -> None:
     """Without the scope `metrics`: no green line and no zeros, but a failed disk is told (K1)."""
     reader = create_key(tmp_path / "data", "reader", "read:*", "admin:*")
     with serving(tmp_path / "data", more_data_directories=(tmp_path / "second",)) as served:

@@ -35,10 +35,11 @@ A setting is taken from the first of these that has it:
 4. the default.
 
 `tidelog settings` prints what a service would have that is started in its place, and where each
-value is from; `GET /v1/settings` and the console say it of a running one. A variable or a name in
-the file that is no setting ends the start with the closest name that is one; variables that
-Kubernetes and Docker set for a service called `tidelog` (`TIDELOG_SERVICE_HOST`, `TIDELOG_PORT`, …)
-are ignored. Lists are written with commas, or as JSON. Times are in milliseconds, sizes in bytes.
+value is from; `GET /v1/settings` and the console say it of a running one. The service
+does not start with an unknown `TIDELOG_…` variable or an unknown name in the file; the error
+suggests the closest known name. Variables that Kubernetes and Docker set for a service called
+`tidelog` (`TIDELOG_SERVICE_HOST`, `TIDELOG_PORT`, …) are ignored. Lists are written with commas, or
+as JSON. Times are in milliseconds, sizes in bytes.
 
 Most limits protect the service from its clients. A refusal names the limit that was reached: raise
 that one if the refusal should not have happened.

@@ -9,17 +9,15 @@ from app.api.routes.ingest import (
     ingest_hec_router,
     ingest_profiles_router,
     ingest_router,
-    ingest_senders_router,
 )
 from app.api.routes.logs import (
     maintenance_router,
     offsets_router,
     producers_router,
     segments_router,
-    splits_router,
 )
 from app.api.routes.records import batches_router, fetch_router, records_router, tail_router
-from app.api.routes.service import directories_router, health_router, service_router
+from app.api.routes.service import directories_router, service_router
 from app.api.routes.topics import router as topics_router
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -27,18 +25,15 @@ ROUTERS: tuple[APIRouter, ...] = (
     records_router,
     batches_router,
     ingest_router,
-    ingest_senders_router,
     ingest_hec_router,
     ingest_profiles_router,
     fetch_router,
     tail_router,
     offsets_router,
-    splits_router,
     segments_router,
     maintenance_router,
     directories_router,
     producers_router,
     groups_router,
     service_router,
-    health_router,
 )

@@ -390,8 +390,6 @@ async def delete_ingest_token(
     return AnswerResponse(await administration.delete_token(exchange, topic, token_id))
 
 
-ingest_senders_router = APIRouter(prefix="/v1/topics", tags=["produce"], dependencies=[IDENTIFIED])
-
 URL = "/{topic}/ingest/{token}"
 
 # The path that a route sees has no token: `app.http.request_checks`.
@@ -406,7 +404,7 @@ async def _asked(
     """Document the header of a request for permission; the operation reads it itself."""
 
 
-@ingest_senders_router.post(
+@ingest_router.post(
     URL,
     operation_id="ingestWithToken",
     dependencies=[INGEST_HEADERS],
@@ -425,7 +423,7 @@ async def ingest_with_token(
     return AnswerResponse(await operations.ingest(exchange, topic, call, query))
 
 
-@ingest_senders_router.get(URL, operation_id="checkIngestWithToken", responses=PROBE_RESPONSES)
+@ingest_router.get(URL, operation_id="checkIngestWithToken", responses=PROBE_RESPONSES)
 async def check_ingest_with_token(
     exchange: ExchangeDep,
     request: Request,
@@ -436,7 +434,7 @@ async def check_ingest_with_token(
     return AnswerResponse(operations.probe(exchange, topic, request.scope["query_string"]))
 
 
-@ingest_senders_router.options(
+@ingest_router.options(
     "/{topic}/ingest",
     operation_id="allowIngest",
     dependencies=[Depends(_asked)],
@@ -448,7 +446,7 @@ async def allow_ingest(exchange: ExchangeDep, topic: TopicPath) -> AnswerRespons
     return AnswerResponse(handshakes.permission(topic, exchange.head, exchange.service.settings))
 
 
-@ingest_senders_router.options(
+@ingest_router.options(
     URL,
     operation_id="allowIngestWithToken",
     dependencies=[Depends(_asked)],

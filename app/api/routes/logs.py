@@ -108,10 +108,7 @@ async def get_topic_offsets(
     return AnswerResponse(answer)
 
 
-splits_router = APIRouter(prefix="/v1/topics/{topic}", tags=["offsets"], dependencies=[IDENTIFIED])
-
-
-@splits_router.post(
+@offsets_router.post(
     "/splits",
     operation_id="planSplits",
     responses={

@@ -125,8 +125,6 @@ async def list_topic_configs(exchange: ExchangeDep) -> AnswerResponse:
     return AnswerResponse(configuration.list_topic_configs(exchange.service))
 
 
-health_router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
-
 _NAMING: Final = frozenset({"detail", "offline_logs"})
 """Members of a readiness report that name topics, directories or files."""
 
@@ -137,7 +135,7 @@ tidelog_log_end_offset{partition="0",topic="flights"} 3.0
 """
 
 
-@health_router.get(
+@service_router.get(
     "/livez", operation_id="getLiveness", responses=answers(200, Liveness, "The process is running")
 )
 async def get_liveness() -> AnswerResponse:
@@ -145,7 +143,7 @@ async def get_liveness() -> AnswerResponse:
     return AnswerResponse(json_answer(b'{"status":"live"}'))
 
 
-@health_router.get(
+@service_router.get(
     "/readyz",
     operation_id="getReadiness",
     responses={
@@ -177,7 +175,7 @@ def _may_see_names(request: Request, service: Service) -> bool:
         return False
 
 
-@health_router.get(
+@service_router.get(
     "/metrics",
     operation_id="getMetrics",
     response_class=Response,  # no JSON
@@ -196,7 +194,7 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
     return AnswerResponse(Answer(200, [content_type, NO_STORE], body))
 
 
-@health_router.get(
+@service_router.get(
     "/v1/limits",
     operation_id="getLimits",
     responses=answers(200, Limits, "Limits by name") | problems(),

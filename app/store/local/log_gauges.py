@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from engine.clock import Clock
-from engine.fs.port import FileSystem
+from engine.fs.port import FileSystem, Space
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 
@@ -34,6 +34,14 @@ class Figures(NamedTuple):
     recovery_point: int
     unflushed_bytes: int
     producers: int
+
+
+def space_of(fs: FileSystem, directory: Path) -> Space | None:
+    """Return the size and free bytes of a directory's file system; None if it cannot be read."""
+    try:
+        return fs.space(directory)
+    except OSError:
+        return None
 
 
 class LogGauges:
@@ -71,9 +79,8 @@ class LogGauges:
         for health in self._manager.directories:
             labels = [str(health.directory)]
             offline.add_metric(labels, float(health.is_offline))
-            # A file system that cannot say how full it is has no value: 0 would be an alarm.
-            with suppress(OSError):
-                space = self._fs.space(health.directory)
+            space = space_of(self._fs, health.directory)
+            if space is not None:  # otherwise no value: 0 would raise an alert
                 total.add_metric(labels, space.total_bytes)
                 free.add_metric(labels, space.free_bytes)
         yield from families

@@ -10,6 +10,7 @@ from app.limits.executors import Workers
 from app.limits.system_limits import ensure_partitions
 from app.settings import Settings
 from app.store.local.commits import Commits
+from app.store.local.log_gauges import space_of
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
 from app.store.port import Topics
@@ -129,7 +130,7 @@ class LocalTopics(Topics):
                     problem=str(health.cause) if health.is_offline else None,
                     partitions=sum(path == health.directory for path, _ in logs),
                     size_bytes=sum(size for path, size in logs if path == health.directory),
-                    space=self._space(health.directory),
+                    space=space_of(self._fs, health.directory),
                 )
                 for health in manager.directories
             ]
@@ -139,12 +140,6 @@ class LocalTopics(Topics):
     async def moves(self) -> list[MoveReport]:
         """Return the moves of partitions that are remembered, the newest last."""
         return await self._workers.administer(self._runtime.mover.reports)
-
-    def _space(self, directory: Path) -> Space | None:
-        try:
-            return self._fs.space(directory)
-        except OSError:
-            return None
 
     @property
     def scrub_report(self) -> ScrubReport | None:

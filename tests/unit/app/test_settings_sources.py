@@ -70,7 +70,7 @@ def test_a_named_file_replaces_that_of_the_working_directory(alone: Path) -> Non
 def test_a_mistyped_variable_is_refused_with_the_closest_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would silently be no quota."""
+    """Otherwise the quota would silently not apply."""
     monkeypatch.setenv("TIDELOG_QUOTA_REQUEST_PER_SECOND", "5")
     monkeypatch.setenv("TIDELOG_ZZZ", "5")
     assert refused() == (
@@ -95,10 +95,10 @@ def test_a_mistyped_variable_is_refused_with_the_closest_name(
         "CONFIG",
     ],
 )
-def test_what_others_call_tidelog_too_is_no_mistake(
+def test_variables_of_orchestrators_and_commands_are_ignored(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Kubernetes sets variables for a service of this name, and the commands have their own."""
+    """Kubernetes and Docker set some for a service called tidelog; client commands have others."""
     monkeypatch.setenv(f"TIDELOG_{name}", "tcp://10.0.0.1:8080")
     assert read_settings({}).listen_port == 8080
 
@@ -160,7 +160,7 @@ def test_a_topic_s_defaults_are_pairs_or_json(
         ("MAX_DECODED_BYTES", "1", "max_decoded_bytes must be at least max_decompressed_batch"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_sentence(
+def test_an_invalid_value_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, told: str
 ) -> None:
     """Which variable, what it is, and what is expected."""
@@ -180,7 +180,7 @@ def test_a_wrong_value_is_told_in_one_sentence(
         ("[tls]\ncert = 'a'", "tls in tidelog.toml is not a setting"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_sentence(content: str, told: str) -> None:
+def test_an_invalid_file_is_one_sentence(content: str, told: str) -> None:
     """A name that is no setting, a wrong value, and what is not TOML."""
     CONFIG_FILE.write_text(content)
     assert refused().startswith(told)
@@ -193,7 +193,7 @@ def test_a_file_that_is_named_must_be_there(alone: Path) -> None:
     assert read_settings({}).max_tails == 10_000
 
 
-def test_a_password_is_neither_shown_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_appears_in_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not among the settings, and not when another one beside it is wrong."""
     monkeypatch.setenv("TIDELOG_KAFKA_SASL_PASSWORD", "geheim")
     settings = read_settings({})

@@ -104,7 +104,7 @@ def test_a_hangup_reads_the_keys_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("has_tls", [False, True])
-def test_systemd_is_told_of_readiness_reloads_the_watchdog_and_the_end(
+def test_systemd_is_notified_of_readiness_watchdog_reload_and_stop(
     tmp_path: Path,
     told: socket.socket,
     monkeypatch: pytest.MonkeyPatch,
@@ -134,8 +134,8 @@ def test_systemd_is_told_of_readiness_reloads_the_watchdog_and_the_end(
     assert root_logger.handlers
 
 
-def test_nobody_is_told_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither where there is no supervisor, nor where it has gone."""
+def test_nothing_is_sent_without_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variable, and with one whose socket does not exist."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not Supervisor().is_there
     Supervisor().tell("READY=1")
@@ -145,10 +145,10 @@ def test_nobody_is_told_without_an_address(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.anyio
-async def test_a_supervisor_without_a_watchdog_is_told_of_readiness_alone(
+async def test_readiness_alone_is_sent_without_a_watchdog(
     tmp_path: Path, told: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks for no signs of life, or asks another process for them."""
+    """There is none, or it watches another process."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     for pid, limit in (("", ""), ("1", "100000")):
         monkeypatch.setenv("WATCHDOG_PID", pid)
