@@ -67,6 +67,10 @@ class CursorNotFound(ServiceError):
     """The group has stored no offset for this partition."""
 
 
+class LeaseLost(ServiceError):
+    """The partition has been given to another worker, or the lease is over."""
+
+
 class IngestProfileNotFound(ServiceError):
     """The topic has no ingest profile of its own."""
 

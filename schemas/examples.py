@@ -338,6 +338,37 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         "total_lag": 0,
         "max_lag_ms": None,
     },
+    "Lease": {
+        "group": "lake",
+        "worker": "w-17",
+        "generation": 12,
+        "expires_at": 1788000030123,
+        "renew_in_ms": 9000,
+        "partitions": [{"topic": "flights", "partition": 0, "offset": 2, "fence": 12}],
+        "revoking": [],
+    },
+    "LeaseList": {
+        "group": "lake",
+        "generation": 12,
+        "workers": [
+            {
+                "worker": "w-17",
+                "topics": ["flights"],
+                "expires_at": 1788000030123,
+                "waiting": 0,
+                "partitions": [
+                    {
+                        "topic": "flights",
+                        "partition": 0,
+                        "fence": 12,
+                        "expires_at": 1788000030123,
+                        "revoking": False,
+                    }
+                ],
+            }
+        ],
+        "next_page_token": None,
+    },
     "Liveness": {"status": "live"},
     "Readiness": {"status": "ready"},
     "Limits": {

@@ -33,6 +33,7 @@ Code = Literal[
     "invalid_timestamp",
     "invalid_topic_name",
     "invalid_transaction_state",
+    "lease_lost",
     "log_replaced",
     "malformed_request",
     "method_not_allowed",

@@ -34,6 +34,7 @@ from app.errors import (
     IngestTokenNotFound,
     InvalidBody,
     InvalidSignature,
+    LeaseLost,
     MalformedRequest,
     MethodNotAllowed,
     MisdirectedRequest,
@@ -154,6 +155,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
     GroupNotFound: Kind(404, "group_not_found", "No such group"),
     CursorNotFound: Kind(404, "group_offset_not_found", "The group has not stored this offset"),
+    LeaseLost: Kind(409, "lease_lost", "The worker does not have the partition any more"),
     IngestProfileNotFound: Kind(
         404, "ingest_profile_not_found", "The topic has no ingest profile"
     ),

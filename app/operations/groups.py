@@ -19,7 +19,7 @@ from app.security.rules import Action
 from app.store.port import Cursor, CursorKey, CursorValue
 from engine.errors import InvalidRequestValue, OffsetBeyondLogEnd, TooLarge
 from engine.state.watermarks import Watermarks
-from engine.types import NO_LEADER_EPOCH
+from engine.types import NO_LEADER_EPOCH, TopicPartition
 from schemas.groups import LONGEST_GROUP_NAME, PutGroupOffset
 
 _SLASH: Final = "%2F"
@@ -31,18 +31,28 @@ def group_of(text: str) -> str:
     return text.replace(_SLASH, "/")
 
 
-async def put_group_offset(exchange: Exchange, key: CursorKey, wanted: PutGroupOffset) -> Answer:
-    """Store an offset: 201 for the first, otherwise 200; on disk in either case."""
+async def put_group_offset(
+    exchange: Exchange, key: CursorKey, wanted: PutGroupOffset, fence: int | None = None
+) -> Answer:
+    """Store an offset: 201 for the first, otherwise 200; on disk in either case.
+
+    With the fence of a lease, raises LeaseLost once the partition was given to another worker.
+    """
     service = exchange.service
     _ensure_storable(service, key, wanted)
     _ensure_can_depend(service, exchange.head)
     await service.partition(key.topic, key.partition).refresh()
     epoch = NO_LEADER_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
+    if fence is not None:
+        await service.leases.of_group(key.group)
 
     def decide(before: Cursor | None) -> CursorValue:
         partition = service.partition(key.topic, key.partition)
         offset = numbered(partition, wanted.offset)
         _ensure_not_beyond(partition.watermarks, offset)
+        if fence is not None:
+            place = TopicPartition(key.topic, key.partition)
+            service.leases.ensure_held(key.group, place, fence)
         ensure_conditions(exchange.head, before and before.etag, group=key.group)
         return CursorValue(offset, epoch, wanted.metadata, service.clock.now_ms())
 
@@ -119,16 +129,7 @@ def _may_read(exchange: Exchange, key: CursorKey) -> bool:
 
 def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -> None:
     """Raise unless names and metadata are within their limits."""
-    group = key.group
-    # Invalid UTF-8 in a path becomes U+FFFD, so different names would become one.
-    # Clients take `.` and `..` in a path for folders and leave them out.
-    is_shown = group.isprintable() and "\ufffd" not in group and group not in {".", ".."}
-    if not is_shown or len(group.encode()) > LONGEST_GROUP_NAME:
-        raise InvalidRequestValue(
-            f"a group's name has 1 to {LONGEST_GROUP_NAME} bytes of printable characters, and is "
-            "not . or ..",
-            group=group,
-        )
+    ensure_shown_name("group", key.group, LONGEST_GROUP_NAME)
     limit_bytes = service.settings.max_group_metadata_bytes
     size = len(wanted.metadata.encode())
     if size > limit_bytes:
@@ -137,6 +138,19 @@ def _ensure_storable(service: Service, key: CursorKey, wanted: PutGroupOffset) -
             limit="max_group_metadata_bytes",
             limit_bytes=limit_bytes,
             actual_bytes=size,
+        )
+
+
+def ensure_shown_name(what: str, name: str, longest_bytes: int) -> None:
+    """Raise InvalidRequestValue unless a name can be shown, and stand in a path."""
+    # Invalid UTF-8 in a path becomes U+FFFD, so different names would become one.
+    # Clients take `.` and `..` in a path for folders and leave them out.
+    is_shown = name.isprintable() and "\ufffd" not in name and name not in {"", ".", ".."}
+    if not is_shown or len(name.encode(errors="replace")) > longest_bytes:
+        raise InvalidRequestValue(
+            f"a {what}'s name has 1 to {longest_bytes} bytes of printable characters, and is not "
+            ". or ..",
+            **{what: name},
         )
 
 

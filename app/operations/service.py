@@ -21,6 +21,7 @@ from app.limits.shares import Makers
 from app.operations.deliveries.deliveries import Deliveries, delivery_secret
 from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.senders import IngestTokens, Senders
+from app.operations.leases.leases import Leases
 from app.operations.read.render_memory import Found, RenderMemory
 from app.operations.wait import Shared, Tail
 from app.security.authority import Security
@@ -123,6 +124,7 @@ class Service:
             run=self.workers.read,
             watch=self.tail.watch,
         )
+        self.leases = Leases(settings, self.clock, store=self.store, run=self.workers.read)
         self.topic_makers = Makers[str](
             "max_topics", settings.max_topics, settings.max_share_percent
         )
@@ -310,6 +312,8 @@ class Service:
         deliveries = self.deliveries
         gauge("deliveries_remembered", "Delivery ids in memory", lambda: deliveries.remembered)
         gauge("deliveries_bytes", "Memory of those ids", lambda: deliveries.size_bytes)
+        leases = self.leases
+        gauge("lease_workers", "Workers with a lease", lambda: leases.workers_count)
         counter = self.telemetry.counter
         counter("deliveries_repeated", "Repetitions of deliveries", lambda: deliveries.repeated)
         counter("deliveries_evicted", "Ids forgotten early", lambda: deliveries.evicted)

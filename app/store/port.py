@@ -106,6 +106,13 @@ class GroupOffsets(ABC):
         """Return one offset; raises CursorNotFound."""
 
     @abstractmethod
+    async def positions(self, group: str, keys: Sequence[CursorKey]) -> Mapping[CursorKey, int]:
+        """Return the offsets of some partitions, as far as they are stored.
+
+        What was decided before the call is counted: it is waited for.
+        """
+
+    @abstractmethod
     async def put(
         self, key: CursorKey, decide: Callable[[Cursor | None], CursorValue], maker: str = EVERYBODY
     ) -> tuple[Cursor, bool]:
@@ -244,6 +251,10 @@ class Topics(ABC):
 
         Raises TopicConflict, InvalidTopicName, InvalidConfig, PolicyViolation, StorageError.
         """
+
+    @abstractmethod
+    async def ensure_internal(self, name: str, overrides: Overrides) -> None:
+        """Create a topic of the service's own, with one partition, unless it exists."""
 
     @abstractmethod
     async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:

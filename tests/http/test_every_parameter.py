@@ -17,6 +17,7 @@ VALUES = {
     "topic": "events",
     "partition": "0",
     "group": "readers",
+    "worker": "w",
     "base_offset": "0",
     "kind": "log",
     "producer_id": "0",

@@ -18,9 +18,10 @@ from app.api.routes.shared import (
 from app.http.answers import AnswerResponse
 from app.operations import group_lag
 from app.operations import groups as operations
+from app.operations.leases import operations as leases
 from app.operations.request_content import parse_model
 from app.store.port import CursorKey
-from schemas.common import PageParameters, PartitionNumber
+from schemas.common import Offset, PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,
     GroupList,
@@ -30,6 +31,7 @@ from schemas.groups import (
     LagParameters,
     PutGroupOffset,
 )
+from schemas.leases import Lease, LeaseList, RenewLease, WorkerName
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"], dependencies=[IDENTIFIED])
 
@@ -63,6 +65,19 @@ async def _conditions(
     ] = None,
 ) -> None:
     """Document the conditions of a change; the operation reads them itself."""
+
+
+async def _fence(
+    *,
+    lease_fence: Annotated[
+        Offset | None,
+        Header(
+            description="`fence` of the lease: 409 `lease_lost` once the partition was given to "
+            "another worker. Default: none, the commit does not depend on a lease",
+        ),
+    ] = None,
+) -> int | None:
+    return lease_fence
 
 
 async def _known(
@@ -128,7 +143,7 @@ async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
     responses={
         **answers(200, GroupOffset, "Replaced, and on disk"),
         **answers(201, GroupOffset, "Stored for the first time, and on disk"),
-        **problems(404, 408, 412, 413, 415, 416, 422, 501, 504, 507),
+        **problems(404, 408, 409, 412, 413, 415, 416, 422, 501, 504, 507),
     },
     openapi_extra=body_of(
         "application/json",
@@ -136,10 +151,12 @@ async def get_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse
         example={"offset": 42, "leader_epoch": 0, "metadata": "run 17"},
     ),
 )
-async def put_group_offset(exchange: ExchangeDep, key: KeyDep) -> AnswerResponse:
+async def put_group_offset(
+    exchange: ExchangeDep, key: KeyDep, fence: Annotated[int | None, Depends(_fence)]
+) -> AnswerResponse:
     """Store a group's next offset for a partition."""
     wanted = parse_model(await exchange.control_body(), PutGroupOffset)
-    return AnswerResponse(await operations.put_group_offset(exchange, key, wanted))
+    return AnswerResponse(await operations.put_group_offset(exchange, key, wanted, fence))
 
 
 @router.delete(
@@ -168,3 +185,57 @@ async def get_group_lag(
     """Report a group's lag in every partition for which it has stored an offset."""
     answer = await group_lag.get_group_lag(exchange, group, parameters.isolation)
     return AnswerResponse(answer)
+
+
+LEASES = "/{group}/leases"
+
+
+@router.post(
+    LEASES,
+    operation_id="renewLease",
+    responses={
+        **answers(200, Lease, "What the worker has now, on disk"),
+        **problems(404, 408, 409, 413, 415, 422, 504, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(RenewLease),
+        example={"worker": "w-17", "topics": ["flights"], "ttl_ms": 30_000},
+    ),
+)
+async def renew_lease(exchange: ExchangeDep, group: GroupDep) -> AnswerResponse:
+    """Join a group of workers or go on in it, and learn which partitions to read."""
+    wanted = parse_model(await exchange.control_body(), RenewLease)
+    return AnswerResponse(await leases.renew_lease(exchange, group, wanted))
+
+
+@router.get(
+    LEASES,
+    operation_id="listLeases",
+    responses=answers(200, LeaseList, "One page of the group's workers") | problems(),
+)
+async def list_leases(
+    exchange: ExchangeDep, group: GroupDep, parameters: Annotated[PageParameters, Query()]
+) -> AnswerResponse:
+    """List the workers of a group, and which partitions each of them holds."""
+    answer = await leases.list_leases(
+        exchange, group, page_size=parameters.page_size, page_token=parameters.page_token
+    )
+    return AnswerResponse(answer)
+
+
+@router.delete(
+    LEASES + "/{worker}",
+    operation_id="releaseLease",
+    status_code=204,
+    responses={
+        204: {"description": "The worker has left, durably, or was not there"},
+        **problems(504, 507),
+    },
+)
+async def release_lease(
+    exchange: ExchangeDep, group: GroupDep, worker: Annotated[WorkerName, Path()]
+) -> AnswerResponse:
+    """Leave a group: its partitions can be given to other workers at once."""
+    name = operations.group_of(worker)
+    return AnswerResponse(await leases.release_lease(exchange, group, name))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
@@ -36,8 +35,7 @@ from app.store.kafka.topics import KafkaTopics
 from app.store.port import Document, Documents
 from engine.clock import Clock
 from engine.config import LogConfig
-from engine.errors import StoredDataCorrupt, TopicConflict
-from engine.manager.topics import Topic
+from engine.errors import StoredDataCorrupt
 from engine.records.batch import BatchView
 from engine.records.builder import NewRecord, build_batch
 from engine.records.scan import iter_headers
@@ -82,10 +80,7 @@ class KafkaDocuments(Documents):
 
     async def open(self) -> None:
         """Read the documents; create the topic if it is missing, and then follow it."""
-        if self._name not in self._topics.all():
-            wanted = Topic(self._name, "", 1, {"cleanup.policy": "compact"})
-            with suppress(TopicConflict):  # an operator or another replica has made it
-                await self._topics.create_internal(wanted)
+        await self._topics.ensure_internal(self._name, {"cleanup.policy": "compact"})
         while not await self._cluster.retry(self._step_now, self._cluster.request_timeout_ms):
             pass
         self._following = asyncio.create_task(self._follow())

@@ -84,6 +84,11 @@ class KafkaGroupOffsets(GroupOffsets):
 
         return sorted((await self._at_coordinator(group, ask)).items(), key=lambda one: one[0])
 
+    async def positions(self, group: str, keys: Sequence[CursorKey]) -> Mapping[CursorKey, int]:
+        """Ask the coordinator for all of the group's."""
+        found = dict(await self.of_group(group))
+        return {key: found[key].offset for key in keys if key in found}
+
     async def get(self, key: CursorKey) -> Cursor:
         async def ask(node: int) -> Mapping[CursorKey, CursorValue]:
             return (await self._fetch(node, [key.group], key)).get(key.group, {})

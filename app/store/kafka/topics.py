@@ -47,7 +47,13 @@ from app.store.kafka.partition import KafkaPartition
 from app.store.port import Topics
 from engine.checkpoint.kafka_files import format_topic_id
 from engine.config import LogConfig
-from engine.errors import InvalidConfig, InvalidRequestValue, PartitionNotFound, TopicNotFound
+from engine.errors import (
+    InvalidConfig,
+    InvalidRequestValue,
+    PartitionNotFound,
+    TopicConflict,
+    TopicNotFound,
+)
 from engine.manager.topics import (
     Overrides,
     Topic,
@@ -325,9 +331,15 @@ class KafkaTopics(Topics):
         """Create a topic, and wait until it has leaders."""
         ensure_valid_name(name)
         self._ensure_partitions(partitions)
-        return await self.create_internal(Topic(name, "", partitions, wanted_overrides(overrides)))
+        return await self._create(Topic(name, "", partitions, wanted_overrides(overrides)))
 
-    async def create_internal(self, wanted: Topic) -> tuple[Topic, bool]:
+    async def ensure_internal(self, name: str, overrides: Overrides) -> None:
+        """Create the topic unless it exists, whoever made it and however it is configured."""
+        if name not in self._topics:
+            with suppress(TopicConflict):  # an operator or another replica has made it
+                await self._create(Topic(name, "", 1, wanted_overrides(overrides)))
+
+    async def _create(self, wanted: Topic) -> tuple[Topic, bool]:
         """Create a topic of any name; return it, and False if it was there.
 
         The controller decides: a broker may still list a topic that was deleted elsewhere.

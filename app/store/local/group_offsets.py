@@ -26,7 +26,7 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -420,6 +420,15 @@ class LocalGroupOffsets(GroupOffsets):
         if cursor is None:
             raise no_such_cursor(key)
         return cursor
+
+    async def positions(self, group: str, keys: Sequence[CursorKey]) -> Mapping[CursorKey, int]:
+        """Wait until the latest records of these offsets are on disk."""
+        async with self._changing:
+            found = [(key, versions[-1]) for key in keys if (versions := self._versions(key))]
+        self._ensure_readable(group)
+        for _, stored in found:
+            await self._committed(stored)
+        return {key: stored.value.offset for key, stored in found if stored.value is not None}
 
     # -- changes -----------------------------------------------------------------------------
 

@@ -94,6 +94,15 @@ class LocalTopics(Topics):
 
         return await self._workers.administer(create)
 
+    async def ensure_internal(self, name: str, overrides: Overrides) -> None:
+        manager = self._runtime.manager
+
+        def create() -> None:
+            if name not in manager.topics():
+                manager.create_topic(name, 1, overrides, internal=True)
+
+        await self._workers.administer(create)
+
     async def update(self, name: str, changes: Overrides, partitions: int | None) -> Topic:
         """Change a topic, if the system's limits have room for what it grows by."""
         manager = self._runtime.manager

@@ -31,6 +31,7 @@ OTHERS = {
     "listGroupOffsets",
     "getGroupOffset",
     "listMoves",
+    "listLeases",
 }
 """What reads no offsets of a log."""
 

@@ -37,11 +37,10 @@ async def test_a_topic_that_two_services_create_is_created_once(
     topics = service.store.topics
     fake.errors["CreateTopics"].append(ErrorCode.topic_already_exists)
     fake.create("events")
-    wanted = topics.topic("__tidelog_documents")
-    topic, created = await topics.create_internal(type(wanted)("events", "", 1, {}))
+    topic, created = await topics.create("events", 1, {})
     assert (topic.name, created) == ("events", False)
     with pytest.raises(TopicConflict):
-        await topics.create_internal(type(wanted)("events", "", 2, {}))
+        await topics.create("events", 2, {})
 
 
 async def test_a_topic_that_was_just_deleted_elsewhere_is_created(
@@ -76,8 +75,7 @@ async def test_a_topic_that_brokers_do_not_list_yet_is_awaited(
     """Another service creates it, and the metadata has it later."""
     topics = service.store.topics
     fake.errors["CreateTopics"].append(ErrorCode.topic_already_exists)
-    wanted = type(topics.topic("__tidelog_documents"))("events", "", 1, {})
-    creation = asyncio.create_task(topics.create_internal(wanted))
+    creation = asyncio.create_task(topics.create("events", 1, {}))
     before = fake.requests["Metadata"]
     await eventually(lambda: fake.requests["Metadata"] > before + 1)
     fake.create("events")
