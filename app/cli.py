@@ -29,6 +29,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "append": "app.client.commands.append",
     "read": "app.client.commands.read",
     "tail": "app.client.commands.read",
+    "work": "app.client.commands.work",
     "directories": "app.client.commands.move",
     "move": "app.client.commands.move",
     "dump": "app.client.commands.dump",

@@ -344,6 +344,7 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         "generation": 12,
         "expires_at": 1788000030123,
         "renew_in_ms": 9000,
+        "waiting": 0,
         "partitions": [{"topic": "flights", "partition": 0, "offset": 2, "fence": 12}],
         "revoking": [],
     },

@@ -90,6 +90,8 @@ class Lease(ResponseModel):
     """When the lease ends, epoch milliseconds by the service's clock."""
     renew_in_ms: Count
     """How long to wait before the next request: less if others are about to release partitions."""
+    waiting: Count
+    """Number of partitions that the worker gets once others release them."""
     partitions: list[LeasedPartition]
     """What the worker may read and commit, by topic and number. Partitions that cannot be read at
     present are left out."""

@@ -1,11 +1,16 @@
 """The pages for clients do what they say: their code runs, and prints what stands under it."""
 
+import os
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.docs.snippets import PAGES, README, Snippet, run_program, run_python, snippets_of
+from tests.support.campaign import CHECKOUT
 from tests.support.server import serving
 
 PYTHON_PAGES = ["python.md", "duckdb.md", "polars.md", "pandas.md"]
@@ -58,10 +63,73 @@ def test_the_javascript_prints_what_its_page_says(tmp_path: Path) -> None:
         assert printed == expected
 
 
+@pytest.fixture(scope="module")
+def consuming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Snippet]]]:
+    """A folder, and the programs of consuming.md, whose topic is there."""
+    folder = tmp_path_factory.mktemp("consuming")
+    with serving(folder / "data") as served:
+        first, *others = snippets_of("consuming.md", served.url)
+        assert first.is_told(run_program(["bash", "-eu", "-c", first.code], folder))
+        yield folder, others
+
+
+def consumed(language: str, snippets: list[Snippet]) -> list[Snippet]:
+    found = [one for one in snippets if one.language == language]
+    assert all(one.expected for one in found)
+    return found
+
+
+@pytest.mark.needs("curl", "bash", "jq")
+def test_a_shell_and_python_share_a_topic(
+    consuming: tuple[Path, list[Snippet]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tidelog work` and the loops of consuming.md read everything."""
+    folder, snippets = consuming
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    for shell in consumed("sh", snippets):
+        server = re.search(r"http://[0-9.:]+", snippets[-1].code)
+        assert server is not None
+        monkeypatch.setenv("TIDELOG_SERVER", server[0])
+        printed = run_program(["bash", "-eu", "-c", shell.code], folder)
+        assert shell.is_told(printed), printed
+    (loop,) = consumed("python", snippets)
+    names: dict[str, object] = {}
+    printed = run_python(loop.code, names)
+    assert loop.is_told(printed), printed
+    client = names["client"]
+    assert isinstance(client, httpx.Client)
+    client.close()
+
+
+@pytest.mark.long
+@pytest.mark.needs("node")
+def test_a_worker_in_typescript_reads_everything(consuming: tuple[Path, list[Snippet]]) -> None:
+    """Its types are checked, and it runs in Node."""
+    folder, snippets = consuming
+    (loop,) = consumed("ts", snippets)
+    (folder / "worker.ts").write_text(loop.code + "export {};\n")
+    tools = CHECKOUT / "console" / "node_modules" / ".bin"
+    options = ["--strict", "--target", "es2022", "--module", "es2022", "--lib", "es2022,dom"]
+    complaints = run_program([str(tools / "tsc"), *options, "worker.ts"], folder)
+    assert not complaints
+    (folder / "worker.js").rename(folder / "worker.mjs")
+    assert loop.is_told(run_program(["node", "worker.mjs"], folder))
+
+
+@pytest.mark.long
+@pytest.mark.needs("go")
+def test_a_worker_in_go_reads_everything(consuming: tuple[Path, list[Snippet]]) -> None:
+    """With its standard library alone."""
+    folder, snippets = consuming
+    (loop,) = consumed("go", snippets)
+    (folder / "worker.go").write_text(loop.code)
+    assert loop.is_told(run_program(["go", "run", "worker.go"], folder))
+
+
 def test_every_page_for_clients_is_executed() -> None:
     """A new page must be listed in this test; otherwise its code would not be run."""
     # generated.md: tests/interop/test_generated_clients.py and its neighbours
-    executed = {*PYTHON_PAGES, "curl.md", "javascript.md", "generated.md"}
+    executed = {*PYTHON_PAGES, "curl.md", "javascript.md", "generated.md", "consuming.md"}
     assert {page.name for page in PAGES.glob("*.md")} == executed
 
 

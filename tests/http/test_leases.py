@@ -80,11 +80,12 @@ async def test_the_first_worker_gets_everything(api: Api, clock: ManualClock) ->
 
 
 async def test_a_partition_moves_only_when_it_is_released(api: Api) -> None:
-    """The worker that joins gets it with the next renewal after that, and with another fence (U2)."""
+    """The worker that joins gets it with the next renewal after that, with another fence (U2)."""
     first = await renew(api, "a")
     joined = await renew(api, "b")
     assert numbers(joined) == []
     assert joined["renew_in_ms"] < TTL_MS // 10  # it is about to get some
+    assert joined["waiting"] == 2
     asked = await renew(api, "a")
     assert (numbers(asked), numbers(asked, "revoking")) == ([0, 1], [2, 3])
     assert numbers(await renew(api, "b")) == []
@@ -375,7 +376,7 @@ async def test_one_key_cannot_take_the_leases_of_all(tmp_path: Path, clock: Manu
 
 
 async def test_a_key_sees_and_takes_only_topics_that_it_may_read(tmp_path: Path) -> None:
-    """A worker of other topics is shown without them, or not at all, and cannot be sent away (U7)."""
+    """A worker of other topics is shown without them, or not at all, and cannot be ended (U7)."""
     scopes = {"root": ("admin:*", "read:*"), "one": ("read:events",)}
     keys = {name: create_key(tmp_path, name, *some) for name, some in scopes.items()}
     async with open_service(tmp_path) as service:

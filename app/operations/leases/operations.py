@@ -56,6 +56,7 @@ async def renew_lease(exchange: Exchange, group: str, wanted: RenewLease) -> Ans
         "generation": leases.generation,
         "expires_at": worker.deadline_ms,
         "renew_in_ms": worker.ttl_ms * (WAITING_PERCENT if worker.waits else RENEW_PERCENT) // 100,
+        "waiting": len(worker.targets - worker.held),
     }
     offsets = await _offsets(exchange, group, [place for place, _ in held])
     shown = [
