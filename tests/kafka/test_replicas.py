@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 from uuid import uuid4
 
@@ -215,3 +216,46 @@ async def test_readers_see_committed_transactions_alone(
         lambda: cluster.brokers[0].records(topic, isolation="read_committed")
     )
     assert [one.value for one in shown] == [*values, "open"]
+
+
+async def test_workers_share_partitions_through_either_replica(replicas: list[Api]) -> None:
+    """Random claims through both: never two holders, one answer, and commits of holders count."""
+    topic, group = f"replicas-{uuid4().hex}", uuid4().hex
+    await replicas[0].create(topic, partitions=6)
+    url = f"/v1/groups/{group}/leases"
+    chance = Random(1)
+    leases: dict[str, dict[str, Any]] = {}
+    for _ in range(60):
+        worker = f"w{chance.randrange(4)}"
+        client = chance.choice(replicas).client
+        if worker in leases and chance.random() < 0.1:
+            assert (await client.delete(f"{url}/{worker}")).status_code == 204
+            del leases[worker]
+            continue
+        done = [
+            {"topic": topic, "partition": one["partition"]}
+            for one in leases.get(worker, {"revoking": []})["revoking"]
+        ]
+        body = {"worker": worker, "topics": [topic], "ttl_ms": 600_000, "release": done}
+        answer = await client.post(url, json=body)
+        assert answer.status_code == 200, answer.text
+        leases[worker] = answer.json()
+        one, two = [(await replica.client.get(url)).json() for replica in replicas]
+        assert one == two
+        held = [place["partition"] for each in one["workers"] for place in each["partitions"]]
+        assert len(held) == len(set(held))
+    for worker, lease in leases.items():
+        listed = (await replicas[0].client.get(url)).json()["workers"]
+        fences = {
+            place["partition"]: place["fence"]
+            for each in listed
+            if each["worker"] == worker
+            for place in each["partitions"]
+        }
+        for place in lease["partitions"]:
+            path = f"/v1/groups/{group}/offsets/{topic}/{place['partition']}"
+            head = {"lease-fence": str(place["fence"])}
+            client = chance.choice(replicas).client
+            answer = await client.put(path, json={"offset": 0}, headers=head)
+            is_held = fences.get(place["partition"]) == place["fence"]
+            assert (answer.status_code < 300) is is_held

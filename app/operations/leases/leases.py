@@ -42,6 +42,7 @@ _STATE_EVERY_MS: Final = MAX_TTL_MS
 
 CONFIGURATION: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact,delete",
+    "index.interval.bytes": "512",  # what was just written is read back: without a scan for it
     "max.message.bytes": str(16 << 20),
     "message.timestamp.type": "LogAppendTime",
     "min.compaction.lag.ms": str(6 * MAX_TTL_MS),

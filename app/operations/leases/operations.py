@@ -150,10 +150,11 @@ async def _offsets(
             offsets[place] = stored[key]
         else:
             unread.append((place, partition))
-    for first in range(0, len(unread), STARTS_TOGETHER):
-        some = unread[first : first + STARTS_TOGETHER]
-        await asyncio.gather(*(partition.refresh() for _, partition in some))
-        offsets.update((place, partition.watermarks.log_start_offset) for place, partition in some)
+    remote = [partition for _, partition in unread if not partition.is_local]
+    for first in range(0, len(remote), STARTS_TOGETHER):
+        some = remote[first : first + STARTS_TOGETHER]
+        await asyncio.gather(*(partition.refresh() for partition in some))
+    offsets.update((place, partition.watermarks.log_start_offset) for place, partition in unread)
     return offsets
 
 
