@@ -33,6 +33,7 @@ TopicStart = Annotated[
 ]
 OutOfRange = Literal["error", "earliest", "latest"]
 OffsetForm = Literal["number", "string"]
+FilterText = Annotated[str, Field(max_length=2_000, examples=['header.tenant = "7"'])]
 N = TypeVar("N")
 R = TypeVar("R")
 
@@ -81,6 +82,12 @@ class ReadRecordsParameters(ReadParameters):
     encoding: Encoding | None = None
     """Preferred encoding of keys, values and header values; a field that does not fit falls back
     from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
+    last: Annotated[Positive, Field(le=100_000)] | None = None
+    """Where to start, instead of `offset`: so many offsets before the end; a log with gaps has
+    fewer records there. Default: none."""
+    filter: FilterText | None = None
+    """Which records to return, such as `header.tenant = "7" and value/amount >= 100`; what is
+    passed over counts for `max_bytes`, so a page may be empty and have a next one. Default: all."""
     format: Literal["json", "ndjson", "arrow"] | None = None
     """Media type of the response, for clients that cannot send `Accept`. Default: as `Accept`
     says."""

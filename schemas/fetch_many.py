@@ -24,6 +24,7 @@ from schemas.common import (
     TopicShown,
 )
 from schemas.fetch import (
+    FilterText,
     OffsetForm,
     OutOfRange,
     PageOf,
@@ -78,6 +79,9 @@ class FetchRequest(Model):
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type
     `application/json;offsets=string`. Default `number`."""
+    filter: FilterText | None = None
+    """Which records to return, such as `header.tenant = "7" and value/amount >= 100`; what is
+    passed over counts for `max_bytes`. Default: all."""
 
 
 class FetchedPartition(PageOf[RecordOut, Int64]):
@@ -164,6 +168,9 @@ class TopicReadParameters(Parameters):
     offsets: OffsetForm = "number"
     """`string` returns offsets as JSON strings, for browsers, as the media type
     `application/json;offsets=string`. Default `number`."""
+    filter: FilterText | None = None
+    """Which records to return, such as `header.tenant = "7" and value/amount >= 100`; what is
+    passed over counts for `max_bytes`. Default: all."""
 
 
 P = TypeVar("P")

@@ -18,7 +18,7 @@ from schemas.common import (
     PartitionNumber,
     TopicShown,
 )
-from schemas.fetch import OffsetForm, OutOfRange, StartOffset, TopicStart
+from schemas.fetch import FilterText, OffsetForm, OutOfRange, StartOffset, TopicStart
 from schemas.problems import Problem
 
 
@@ -43,6 +43,9 @@ class TopicTailParameters(Parameters):
     from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
     offsets: OffsetForm = "number"
     """`string` shows offsets in events as JSON strings, for browsers. Default `number`."""
+    filter: FilterText | None = None
+    """Which records to send, such as `header.tenant = "7" and value/amount >= 100`. An event
+    `offsets` moves past those that are passed over. Default: all."""
     last_event_id: str = Field("", alias="lastEventId")
     """Id of the last event, for clients that cannot send the header `Last-Event-ID`, which
     overrides it: resume from it. Default: none."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, get_args
 from urllib.parse import urlencode
 
 from app.codecs.conditions import ensure_defined
+from app.codecs.filter import Filter, filter_of
 from app.errors import MalformedRequest
 from app.http.answers import ARROW, JSON, NDJSON
 from engine.log.results import LogTag
@@ -54,7 +55,9 @@ class OffsetSpec(NamedTuple):
 
     offset: int | None = None
     place: str = ""
+    """`earliest`, `latest`, `ts`, or `last`."""
     timestamp: int = 0
+    """With `ts`; with `last` the number of offsets before the end."""
 
 
 class ReadCall(NamedTuple):
@@ -80,6 +83,12 @@ class ReadCall(NamedTuple):
     """The start as sent, for the link to the next page and the ETag of an immutable answer."""
     last_event_id: str = ""
     """Of a tail, in the URL; empty without one."""
+    filter: str | None = None
+    """The expression of `app.codecs.filter`, which has been read once."""
+
+    @property
+    def wanted(self) -> Filter | None:
+        return None if self.filter is None else filter_of(self.filter)
 
 
 INT16_MAX: Final = 2**15 - 1
@@ -157,8 +166,22 @@ def read_call(parameters: ReadParameters, query: bytes) -> ReadCall:
             encoding=parameters.encoding,
             offsets_as_text=parameters.offsets == "string",
             media_type=_FORMATS.get(parameters.format) if parameters.format else None,
+            filter=_readable(parameters.filter),
         )
+        if parameters.last is not None:
+            if "offset" in parameters.model_fields_set:
+                raise MalformedRequest(
+                    "last says where to start, and so does offset", parameter="last"
+                )
+            call = call._replace(start=OffsetSpec(None, "last", parameters.last))
     return call
+
+
+def _readable(text: str | None) -> str | None:
+    """Return a filter that can be read; raises MalformedRequest."""
+    if text is not None:
+        filter_of(text)
+    return text
 
 
 def tail_call(parameters: TopicTailParameters, query: bytes) -> ReadCall:
@@ -173,6 +196,7 @@ def tail_call(parameters: TopicTailParameters, query: bytes) -> ReadCall:
         offsets_as_text=parameters.offsets == "string",
         query=query,
         last_event_id=parameters.last_event_id,
+        filter=_readable(parameters.filter),
     )
 
 

@@ -308,7 +308,7 @@ def _next_link(
     kept = [
         part
         for part in call.query.split(b"&")
-        if part and part.partition(b"=")[0] not in {b"offset", b"log_id"}
+        if part and part.partition(b"=")[0] not in {b"offset", b"last", b"log_id"}
     ]
     query = b"&".join([b"offset=%d" % next_offset, *kept, b"log_id=" + log_id])
     return b'<%b%b?%b>; rel="next"' % (partition.path, kind, query)

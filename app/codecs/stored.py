@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
 
+from app.codecs.filter import Filter
 from app.errors import RecordTooLarge
 from engine.errors import CorruptBatch, InvalidRecord, StoredDataCorrupt, TooLarge, WouldBlock
 from engine.records.batch import BatchView
@@ -140,6 +141,9 @@ class InlineBound(NamedTuple):
         )
 
 
+INLINE_FILTERED_BYTES: Final = 4 * 1024
+"""Stored bytes that are filtered on the event loop: some microseconds for each record and test."""
+
 INLINE: Final = InlineBound(stored_bytes=2 * 1024, content_bytes=16 * 1024, records=256)
 """Well below a millisecond for ordinary records, and two for the worst: thousands of empty headers,
 or a payload of empty frames. A worker would usually cost more."""
@@ -173,7 +177,10 @@ class View:
     is_verified: bool = False
     """Whether the read that brought the batches has verified their checksums."""
     texts: LogTexts | None = None
-    """Where texts of the log's batches are kept, for JSON and NDJSON."""
+    """Where texts of the log's batches are kept, for JSON and NDJSON; None with `wanted`."""
+    wanted: Filter | None = None
+    """The records to show; None for all. What it passes over counts for no bound but the bytes that
+    were read and the budget."""
 
 
 class StoredRecords:
@@ -209,6 +216,8 @@ class StoredRecords:
         The caller iterates over `records_of` each, or calls `take_all`.
         """
         view, budget = self._view, self._view.budget
+        if view.wanted and view.nonblocking and len(self._data) > INLINE_FILTERED_BYTES:
+            raise WouldBlock
         for position, header in iter_headers(self._data):
             if header.is_control or header.next_offset <= view.start:
                 continue
@@ -309,6 +318,9 @@ class StoredRecords:
         if records and records[-1].offset >= view.end:
             self._stop(view.end, "end_offset")
             records = [record for record in records if record.offset < view.end]
+        if view.wanted is not None:
+            wants = view.wanted.wants
+            records = [record for record in records if wants(record)]
         room = view.max_records - self.count
         if len(records) > room:
             self._stop(records[room].offset, "max_records")
@@ -320,11 +332,22 @@ class StoredRecords:
         header = batch.header
         is_small = header.size_bytes <= PART_BYTES
         if is_small and header.magic == MAGIC_2 and not header.attributes & CODEC_MASK:
+            if self._passes_over(header, batch.payload):
+                return iter(())
             self.part_bytes = header.size_bytes
             return payload_chunks(batch, batch.payload, header.records_count)
         if self._view.nonblocking and header.attributes & CODEC_MASK:
             return self._decoded_inline(batch)
         return self._decoded(batch)
+
+    def _passes_over(self, header: BatchHeader, payload: Buffer) -> bool:
+        """Whether no record of a part is wanted, which its bytes tell, and no bound ends in it."""
+        view = self._view
+        return (
+            view.wanted is not None
+            and header.next_offset <= view.end
+            and not view.wanted.may_want(payload)
+        )
 
     def _decoded_inline(self, batch: BatchView) -> Iterator[Records]:
         """Yield the records of a batch that is cheap to decode; otherwise raise WouldBlock."""
@@ -358,6 +381,8 @@ class StoredRecords:
                 budget.spend(0)
             offset += part.records_count
             if offset <= view.start and not has_gaps:
+                continue
+            if self._passes_over(header, part.payload):
                 continue
             self.part_bytes = len(part.payload)
             yield from part_chunks(batch, part)

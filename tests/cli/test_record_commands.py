@@ -301,3 +301,17 @@ def test_texts_pass_through_the_commands_to_the_character(run: Run) -> None:
         assert one["headers"] == [{"key": text, "value": text, "encoding": "utf8"}]
     for line in run("read", "texts").stdout.splitlines():
         assert line.isprintable()
+
+
+def test_only_records_that_match_are_read(run: Run) -> None:
+    """The service filters; pages without a match do not end the command."""
+    run("create", "sifted", "-p", "2")
+    lines = b"".join(b'{"key":"k%d","value":{"n":%d}}\n' % (n, n) for n in range(3000))
+    run("append", "sifted", stdin=lines)
+    for command in ("read", "tail"):
+        options = ("--offset", "earliest", "--json", "-n", "2", "--filter", "value/n >= 2998")
+        found = objects(run(command, "sifted", *options).stdout)
+        assert sorted(str(one["key"]) for one in found) == ["k2998", "k2999"]
+    refused = run("read", "sifted", "--filter", "n > 3")
+    assert refused.exit_code == 1
+    assert "at character 0 'n > 3' is not understood" in refused.stderr

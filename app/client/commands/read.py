@@ -35,14 +35,31 @@ class Page:
 
 
 def read_to_end(
-    connection: Connection, topic: str, partition: int, start: str, *, max_records: int | None
+    connection: Connection,
+    topic: str,
+    partition: int,
+    start: str,
+    *,
+    max_records: int | None,
+    wanted: str | None = None,
 ) -> Iterator[Page]:
-    """Yield the records that are committed when the first page is read."""
+    """Yield the records that are committed when the first page is read.
+
+    `wanted` is a filter, as the service reads it.
+    """
     end_offset: int | None = None
     offset = start
     left = max_records
     while left is None or left > 0:
-        page = _page(connection, topic, partition, offset, end_offset=end_offset, records=left)
+        page = _page(
+            connection,
+            topic,
+            partition,
+            offset,
+            end_offset=end_offset,
+            records=left,
+            wanted=wanted,
+        )
         if page.lines:
             yield page
         if end_offset is None:
@@ -55,11 +72,13 @@ def read_to_end(
         offset = str(page.next_offset)
 
 
-def follow(connection: Connection, topic: str, partition: int, start: str) -> Iterator[Page]:
+def follow(
+    connection: Connection, topic: str, partition: int, start: str, wanted: str | None = None
+) -> Iterator[Page]:
     """Yield existing and future records; ends only by an error."""
     offset = start
     while True:
-        page = _page(connection, topic, partition, offset, wait_ms=_POLL_MS)
+        page = _page(connection, topic, partition, offset, wait_ms=_POLL_MS, wanted=wanted)
         if page.lines:
             yield page
         offset = str(page.next_offset)
@@ -74,12 +93,15 @@ def _page(
     end_offset: int | None = None,
     records: int | None = None,
     wait_ms: int = 0,
+    wanted: str | None = None,
 ) -> Page:
     params: dict[str, str | int] = {"offset": offset, "max_bytes": _PAGE_BYTES}
     if end_offset is not None:
         params["end_offset"] = end_offset
     if records is not None:
         params["max_records"] = records
+    if wanted is not None:
+        params["filter"] = wanted
     if wait_ms:
         params.update(min_bytes=1, max_wait_ms=wait_ms)
     path = topic_path(topic, partition, "records")
@@ -121,6 +143,10 @@ OffsetOption = Annotated[
         "--offset", "-o", callback=_offset, help="earliest, latest, a number, or ts:<ms>."
     ),
 ]
+FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", "-f", help='Only records that match, such as: header.tenant = "7".'),
+]
 MaxRecordsOption = Annotated[
     int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
 ]
@@ -133,6 +159,7 @@ def read(
     partition: PartitionOption = None,
     offset: OffsetOption = "earliest",
     max_records: MaxRecordsOption = None,
+    wanted: FilterOption = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
@@ -140,11 +167,13 @@ def read(
 
     tidelog read flights --partition 0 --offset 100 --max-records 5
     tidelog read flights --offset ts:1356998400000 --json | jq .value
+    tidelog read flights --filter 'header.tenant = "7" and value/delay > 60'
     """
     with session(server, as_json=as_json) as (connection, terminal):
         left = max_records
         for number in _partitions(connection, topic, partition):
-            for page in read_to_end(connection, topic, number, offset, max_records=left):
+            pages = read_to_end(connection, topic, number, offset, max_records=left, wanted=wanted)
+            for page in pages:
                 _print(terminal, page)
                 left = None if left is None else left - len(page.lines)
             if left == 0:
@@ -158,6 +187,7 @@ def tail(
     partition: PartitionOption = None,
     offset: OffsetOption = "latest",
     max_records: MaxRecordsOption = None,
+    wanted: FilterOption = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
@@ -170,9 +200,8 @@ def tail(
         left = max_records
         pages: queue.Queue[Page | Failure] = queue.Queue(_PAGES_AHEAD)
         for number in _partitions(connection, topic, partition):
-            threading.Thread(
-                target=_follow, args=(connection, topic, number, offset, pages), daemon=True
-            ).start()
+            endless = follow(connection, topic, number, offset, wanted)
+            threading.Thread(target=_pass_on, args=(endless, pages), daemon=True).start()
         while left is None or left > 0:
             page = pages.get()
             if isinstance(page, Failure):
@@ -182,16 +211,9 @@ def tail(
             left = None if left is None else left - len(shown)
 
 
-def _follow(
-    connection: Connection,
-    topic: str,
-    partition: int,
-    offset: str,
-    pages: queue.Queue[Page | Failure],
-) -> None:
+def _pass_on(endless: Iterator[Page], pages: queue.Queue[Page | Failure]) -> None:
     """Pass on the pages of one partition, and finally the failure that stopped it."""
     try:
-        endless = follow(connection, topic, partition, offset)
         while True:
             pages.put(next(endless))
     except Failure as failure:

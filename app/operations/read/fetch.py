@@ -95,6 +95,9 @@ def start_now(partition: Partition, call: ReadCall) -> int | None:
     marks = partition.watermarks
     if spec.place == "earliest":
         return marks.log_start_offset
+    if spec.place == "last":
+        end = marks.bound(call.isolation).offset
+        return max(marks.log_start_offset, end - spec.timestamp)
     return marks.bound(call.isolation).offset if spec.place == "latest" else None
 
 

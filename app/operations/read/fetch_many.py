@@ -19,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from app.codecs.calls import ReadCall, fetch_call
+from app.codecs.filter import filter_of
 from app.codecs.paging import (
     Position,
     Positions,
@@ -39,7 +40,7 @@ from app.codecs.parts import (
 from app.codecs.receipts import page_body, to_json
 from app.codecs.records_out import render_records
 from app.codecs.stored import View
-from app.errors import RecordTooLarge, ServiceError
+from app.errors import MalformedRequest, RecordTooLarge, ServiceError
 from app.http.answers import JSON, JSON_WITH_TEXT_OFFSETS, NO_STORE, Answer
 from app.http.problems import problem_answer
 from app.http.request_checks import trace_of
@@ -122,6 +123,12 @@ class Part:
 async def fetch_many(exchange: Exchange, wanted: FetchRequest) -> Answer:
     """Read from several partitions; wait for more if the request says so."""
     media_type = negotiate(exchange.head.get(b"accept"), (JSON, MULTIPART))
+    if wanted.filter is not None:
+        if media_type != JSON:
+            raise MalformedRequest(
+                "batches are sent whole: a filter needs Accept: application/json"
+            )
+        filter_of(wanted.filter)  # before anything is read
     fetch = Fetch(exchange, wanted)
     await fetch.begin()
     await long_poll(exchange, fetch, wanted.max_wait_ms)
@@ -275,6 +282,7 @@ class Fetch:
     def _entries_now(self, budget: DecodeBudget | None) -> Mapping[int, bytes]:
         """Return all entries; without a budget WouldBlock may be raised."""
         settings = self._service.settings
+        wanted_records = None if self._wanted.filter is None else filter_of(self._wanted.filter)
         left_records = settings.default_fetch_records
         if self._wanted.max_records is not None:
             left_records = min(left_records, self._wanted.max_records)
@@ -301,7 +309,10 @@ class Fetch:
                     encoding=self._wanted.encoding,
                     offsets_as_text=self._wanted.offsets == "string",
                     is_verified=part.fetched.is_verified,
-                    texts=self._service.texts_of(part.partition, part.fetched),
+                    texts=None
+                    if wanted_records
+                    else self._service.texts_of(part.partition, part.fetched),
+                    wanted=wanted_records,
                 )
                 try:
                     entry, records_bytes = _read_entry(part, view)
@@ -354,6 +365,8 @@ async def read_topic(exchange: Exchange, topic: str, wanted: TopicReadParameters
     """Return the next page; raises what a read of any of its partitions raises."""
     partitions = topic_partitions(exchange.service, topic)
     topic_id = partitions[0].topic_id
+    if wanted.filter is not None:
+        filter_of(wanted.filter)  # before anything is read
     positions = _positions(wanted.page_token, partitions)
     fetch = Fetch(exchange, _request(partitions, positions, wanted))
     await fetch.begin()
@@ -461,6 +474,7 @@ def _request(
         max_records=wanted.max_records,
         encoding=wanted.encoding,
         offsets=wanted.offsets,
+        filter=wanted.filter,
     )
 
 

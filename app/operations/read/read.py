@@ -244,7 +244,8 @@ def show(
         offsets_as_text=call.offsets_as_text,
         is_ndjson=media_type == NDJSON,
         is_verified=fetched.is_verified,
-        texts=exchange.service.texts_of(partition, fetched),
+        texts=None if call.filter else exchange.service.texts_of(partition, fetched),
+        wanted=call.wanted,
     )
     body: bytearray | memoryview
     copies = ARROW_COPIES if media_type == ARROW else 1

@@ -143,7 +143,8 @@ def _rendered(
         budget=budget,
         nonblocking=budget is None,
         is_verified=fetched.is_verified,
-        texts=service.texts_of(partition, fetched),
+        texts=None if call.filter else service.texts_of(partition, fetched),
+        wanted=call.wanted,
     )
     limit_bytes = view.max_answer_bytes
     while True:
