@@ -41,6 +41,14 @@ _MODULES: Final[Mapping[str, str]] = {
     "ingest-token": "app.client.commands.senders",
     "lake": "app.client.commands.lake",
     "keys": "app.server.key_commands",
+    "groups": "app.client.commands.groups",
+    "delete": "app.client.commands.maintain",
+    "config": "app.client.commands.maintain",
+    "compact": "app.client.commands.maintain",
+    "retention": "app.client.commands.maintain",
+    "truncate": "app.client.commands.maintain",
+    "delete-records": "app.client.commands.maintain",
+    "producers": "app.client.commands.maintain",
 }
 """The modules of all other commands."""
 
@@ -72,7 +80,6 @@ app = typer.Typer(
     cls=_Program,
     name="tidelog",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

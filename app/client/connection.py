@@ -255,6 +255,37 @@ def partitions_of(connection: Connection, topic: str) -> int:
     return found
 
 
+def entries_of(connection: Connection, path: str, member: str) -> Iterator[Any]:
+    """Yield the entries of a list, page after page."""
+    params: dict[str, str | int] = {}
+    while True:
+        page = connection.json(Request("GET", path, params))
+        yield from page[member]
+        token = page.get("next_page_token")
+        if not token:
+            return
+        if token == params.get("page_token"):
+            raise Failure(f"the pages of {path} of {connection.url} do not end")
+        params = {"page_token": token}
+
+
+def json_request(
+    method: str,
+    path: str,
+    body: object,
+    headers: Mapping[str, str] | None = None,
+    wait_ms: int = 0,
+) -> Request:
+    """Return a request with a JSON body."""
+    return Request(
+        method,
+        path,
+        headers={"Content-Type": "application/json", **(headers or {})},
+        content=msgspec.json.encode(body),
+        wait_ms=wait_ms,
+    )
+
+
 def decode_object(response: httpx.Response) -> JsonObject:
     """Return the JSON object an answer carries; raise `Unreachable` if there is none.
 

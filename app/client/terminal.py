@@ -76,6 +76,19 @@ class Terminal:
         if not self.as_json and not self._err.is_terminal:
             self._err.print(_shown(sentence))
 
+    def ensure_meant(self, what: str, name: str, *, yes: bool) -> None:
+        """Return if what cannot be undone is meant: `yes`, or a person types the name.
+
+        Raises Failure otherwise.
+        """
+        if yes:
+            return
+        if self.as_json or not sys.stdin.isatty():
+            raise Failure(f"{what}: add --yes if that is meant", exit_code=3)
+        self._err.print(_shown(f"{what}. Type {name} to go on: "), style="bold", end="")
+        if sys.stdin.readline().strip() != name:
+            raise Failure("nothing was changed", exit_code=3)
+
     def failure(self, failure: Failure) -> None:
         """Print an error and its advice."""
         if self.as_json:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from app.client.connection import Connection, Request, topic_path
+from app.client.connection import Connection, Request, json_request, topic_path
 from app.client.failures import Failure, Interrupted, Refused, Unreachable
 
 _PAGE_BYTES: Final = 1 << 20
@@ -245,7 +245,7 @@ class Worker:
         }
         asked_at = time.monotonic()
         lease = self._connection.json(
-            _json("POST", f"/v1/groups/{_quoted(plan.group)}/leases", body)
+            json_request("POST", f"/v1/groups/{_quoted(plan.group)}/leases", body)
         )
         with self._changed:
             self._renew_at = asked_at + lease["renew_in_ms"] / 1000
@@ -361,7 +361,7 @@ class Worker:
             "max_bytes": _PAGE_BYTES,
             "max_wait_ms": wait_ms,
         }
-        request = _json("POST", "/v1/fetch", body, wait_ms=wait_ms)
+        request = json_request("POST", "/v1/fetch", body, wait_ms=wait_ms)
         response = self._connection.send(request)
         try:
             entries = _fetched.decode(response.content).partitions
@@ -494,7 +494,9 @@ class Worker:
         path = f"/v1/groups/{_quoted(plan.group)}/offsets/{_quoted(plan.topic)}/{share.partition}"
         body = {"offset": batch.last_offset + 1}
         try:
-            self._connection.send(_json("PUT", path, body, {"Lease-Fence": str(share.fence)}))
+            self._connection.send(
+                json_request("PUT", path, body, {"Lease-Fence": str(share.fence)})
+            )
         except Refused as refused:
             if refused.code != "lease_lost":
                 raise
@@ -542,24 +544,12 @@ class Worker:
         once = f"{plan.group}/{plan.topic}/{share.partition}/{batch.first_offset}"
         assert plan.dead_letter_topic is not None, "asked before"
         path = topic_path(plan.dead_letter_topic, operation="records")
-        self._connection.send(_json("POST", path, body, {"Idempotency-Key": once}))
+        self._connection.send(json_request("POST", path, body, {"Idempotency-Key": once}))
         with self._changed:
             self.report.dead_letters += len(records)
 
     def _place(self, share: Share) -> str:
         return f"{self._plan.topic}-{share.partition}"
-
-
-def _json(
-    method: str, path: str, body: object, headers: Mapping[str, str] | None = None, wait_ms: int = 0
-) -> Request:
-    return Request(
-        method,
-        path,
-        headers={"Content-Type": "application/json", **(headers or {})},
-        content=msgspec.json.encode(body),
-        wait_ms=wait_ms,
-    )
 
 
 def _quoted(name: str) -> str:

@@ -27,6 +27,9 @@ JsonOption: TypeAlias = Annotated[
     bool,
     typer.Option("--json", help="Print JSON for programs: one object per line, no progress."),
 ]
+YesOption: TypeAlias = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask, although it cannot be undone.")
+]
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")]
 
 

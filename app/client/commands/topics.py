@@ -16,8 +16,14 @@ from app.client.commands.session import (
     key_value,
     session,
 )
-from app.client.connection import DEFAULT_SERVER, Connection, JsonObject, Request, topic_path
-from app.client.failures import Failure
+from app.client.connection import (
+    DEFAULT_SERVER,
+    Connection,
+    JsonObject,
+    Request,
+    entries_of,
+    topic_path,
+)
 from app.client.terminal import Terminal
 
 _CREATED = 201
@@ -88,16 +94,7 @@ def _list(connection: Connection, terminal: Terminal) -> None:
 
 def all_topics(connection: Connection) -> Iterator[JsonObject]:
     """Yield every topic, page after page."""
-    params: dict[str, str | int] = {}
-    while True:
-        page = connection.json(Request("GET", "/v1/topics", params))
-        yield from page["topics"]
-        token = page.get("next_page_token")
-        if not token:
-            return
-        if token == params.get("page_token"):
-            raise Failure(f"the pages of topics of {connection.url} do not end")
-        params = {"page_token": token}
+    return entries_of(connection, "/v1/topics", "topics")
 
 
 def _overrides(topic: JsonObject) -> str:
