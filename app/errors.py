@@ -67,6 +67,10 @@ class CursorNotFound(ServiceError):
     """The group has stored no offset for this partition."""
 
 
+class SubscriptionNotFound(ServiceError):
+    """No such subscription, or none that the caller may see."""
+
+
 class LeaseLost(ServiceError):
     """The partition has been given to another worker, or the lease is over."""
 

@@ -450,6 +450,16 @@ class Settings(KafkaSettings):
     max_offsets_per_group: Positive = 10_000
     """Stored offsets of one group: listing them with their lag takes some 5 µs each."""
 
+    max_subscriptions: Positive = 1_000
+    """Subscriptions, paused ones included."""
+
+    subscription_hosts: Names = ()
+    """Hosts that subscriptions may send to although their address is not public, or by plain http:
+    names, patterns with `*`, or networks such as 10.0.0.0/8."""
+
+    subscription_ca_file: Path | None = None
+    """CAs of receivers' certificates, PEM, besides the system's."""
+
     max_lease_workers: Positive = 10_000
     """Workers with leases, of all groups; each costs some 400 bytes of memory."""
 

@@ -11,6 +11,41 @@ from schemas.common import Marks
 from schemas.ingest_examples import INGEST_EXAMPLES
 from schemas.operator_examples import OPERATOR_EXAMPLES
 
+_SUBSCRIPTION: Final = {
+    "name": "billing",
+    "topics": ["flights"],
+    "group": "subscription-billing",
+    "url": "https://example.org/hook",
+    "start": "earliest",
+    "format": "ndjson",
+    "batch": {"max_records": 100, "max_bytes": 1048576, "max_wait_ms": 0},
+    "header_names": [],
+    "signature": {"scheme": "standard-webhooks", "secrets_count": 1},
+    "timeout_ms": 30000,
+    "retry": {"initial_ms": 1000, "max_ms": 300000, "attempts": None},
+    "dead_letter_topic": None,
+    "filter": None,
+    "paused": False,
+    "state": "running",
+    "problem": None,
+    "partitions": [
+        {
+            "topic": "flights",
+            "partition": 0,
+            "offset": 2,
+            "lag": 0,
+            "failures": 0,
+            "next_attempt_at": None,
+            "last_answer": {
+                "timestamp": 1788000000123,
+                "duration_ms": 12,
+                "status": 200,
+                "problem": None,
+            },
+        }
+    ],
+}
+
 _READ: Final[dict[str, Any]] = {
     "outcome": "read",
     "log_id": "KtuN7ittTxq0YZTNXCrBbw.0",
@@ -370,6 +405,9 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         ],
         "next_page_token": None,
     },
+    "Subscription": _SUBSCRIPTION,
+    "SubscriptionList": {"subscriptions": [_SUBSCRIPTION], "next_page_token": None},
+    "SubscriptionTest": {"status": 200, "problem": None, "duration_ms": 12, "response": "ok"},
     "Liveness": {"status": "live"},
     "Readiness": {"status": "ready"},
     "Limits": {

@@ -60,6 +60,7 @@ Code = Literal[
     "storage_full",
     "storage_offline",
     "stored_data_corrupt",
+    "subscription_not_found",
     "too_large",
     "topic_conflict",
     "topic_not_found",

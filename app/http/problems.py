@@ -48,6 +48,7 @@ from app.errors import (
     RequestTimedOut,
     RouteNotFound,
     ServiceError,
+    SubscriptionNotFound,
     Unauthenticated,
     UnsupportedMediaType,
 )
@@ -155,6 +156,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.PartitionNotFound: Kind(404, "partition_not_found", "No such partition"),
     GroupNotFound: Kind(404, "group_not_found", "No such group"),
     CursorNotFound: Kind(404, "group_offset_not_found", "The group has not stored this offset"),
+    SubscriptionNotFound: Kind(404, "subscription_not_found", "No such subscription"),
     LeaseLost: Kind(409, "lease_lost", "The worker does not have the partition any more"),
     IngestProfileNotFound: Kind(
         404, "ingest_profile_not_found", "The topic has no ingest profile"

@@ -23,6 +23,7 @@ from app.operations.ingest.profiles import Profiles
 from app.operations.ingest.senders import IngestTokens, Senders
 from app.operations.leases.leases import Leases
 from app.operations.read.render_memory import Found, RenderMemory
+from app.operations.subscriptions.subscriptions import Subscriptions
 from app.operations.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
@@ -125,6 +126,7 @@ class Service:
             watch=self.tail.watch,
         )
         self.leases = Leases(settings, self.clock, store=self.store, run=self.workers.read)
+        self.subscriptions = Subscriptions(self, self.store.documents)
         self.topic_makers = Makers[str](
             "max_topics", settings.max_topics, settings.max_share_percent
         )
@@ -158,14 +160,15 @@ class Service:
         await self.security.open()
         self.tail.on_waiting = self.store.follow
         await self.store.open()
-        self._load_senders()
-        self.store.documents.on_changed = self._load_senders
+        self._load_documents()
+        self.store.documents.on_changed = self._load_documents
         if self.admission.phase is Phase.RECOVERING:
             self.admission.phase = Phase.READY
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
 
-    def _load_senders(self) -> None:
+    def _load_documents(self) -> None:
         self.senders.load({name: topic.topic_id for name, topic in self.topics.all().items()})
+        self.subscriptions.load()
 
     def drain_soon(self) -> None:
         """Drain in the next turn of the loop; safe in signal handlers."""
@@ -186,6 +189,7 @@ class Service:
         self.drain()
         await self.security.close()
         self.deliveries.close()
+        await self.subscriptions.close()
         await self.store.close()
         self.workers.close()
         if self._tracing is not None:
@@ -312,8 +316,15 @@ class Service:
         deliveries = self.deliveries
         gauge("deliveries_remembered", "Delivery ids in memory", lambda: deliveries.remembered)
         gauge("deliveries_bytes", "Memory of those ids", lambda: deliveries.size_bytes)
+        for state in ("running", "paused", "stopped"):
+            count = partial(self.subscriptions.count, state)
+            gauge(f"subscriptions_{state}", f"Subscriptions that are {state}", count)
         leases = self.leases
         gauge("lease_workers", "Workers with a lease", lambda: leases.workers_count)
         counter = self.telemetry.counter
         counter("deliveries_repeated", "Repetitions of deliveries", lambda: deliveries.repeated)
         counter("deliveries_evicted", "Ids forgotten early", lambda: deliveries.evicted)
+        outcomes = self.subscriptions.outcomes
+        counter("subscription_requests_done", "Pushes that arrived", lambda: outcomes["done"])
+        counter("subscription_requests_failed", "Pushes that did not", lambda: outcomes["failed"])
+        counter("subscription_dead_letters", "Batches given up", lambda: outcomes["dead_letter"])

@@ -132,6 +132,7 @@ SEE: Final = Rule(Reach.TOPIC, ANY_ACTION)
 READ: Final = Rule(Reach.TOPIC, (Action.READ,))
 APPEND: Final = Rule(Reach.TOPIC, (Action.APPEND,))
 ADMIN: Final = Rule(Reach.TOPIC, (Action.ADMIN,))
+ADMINS: Final = Rule(Reach.CALLER, (Action.ADMIN,))
 OF_SERVICE: Final = Rule(Reach.EVERYWHERE, (Action.ADMIN,))
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -195,6 +196,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "putGroupOffset": READ,
     "deleteGroupOffset": READ,
     "getGroupLag": READS,
+    "listSubscriptions": ADMINS,
+    "getSubscription": ADMINS,
+    "putSubscription": ADMINS,
+    "deleteSubscription": ADMINS,
+    "testSubscription": ADMINS,
     "renewLease": READS,
     "releaseLease": READS,
     "listLeases": READS,

@@ -18,6 +18,7 @@ VALUES = {
     "partition": "0",
     "group": "readers",
     "worker": "w",
+    "name": "s",
     "base_offset": "0",
     "kind": "log",
     "producer_id": "0",

@@ -1,8 +1,10 @@
 """The service at an address that it keeps, and replicas of it before one Kafka cluster."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -20,12 +22,15 @@ class Replica:
     `options` say where the logs are: `--kafka`, or `--data-dir`.
     """
 
-    def __init__(self, log: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, log: Path, *options: str, port: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.port = port or free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         command = [sys.executable, "-m", "app.cli", "serve", *options]
         self._command = [*command, "--port", str(self.port)]
+        self._environment = {**os.environ, **(environment or {})}
 
     def __enter__(self) -> Self:
         self.start()
@@ -37,7 +42,9 @@ class Replica:
     def start(self) -> None:
         """Return once it is ready."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment
+            )
         with httpx.Client(timeout=PATIENCE_S) as client:
             while not self._is_ready(client):
                 assert self._process.poll() is None, self.log.read_text()[-2_000:]

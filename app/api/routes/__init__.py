@@ -18,6 +18,7 @@ from app.api.routes.logs import (
 )
 from app.api.routes.records import batches_router, fetch_router, records_router, tail_router
 from app.api.routes.service import directories_router, service_router
+from app.api.routes.subscriptions import router as subscriptions_router
 from app.api.routes.topics import router as topics_router
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -35,5 +36,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     directories_router,
     producers_router,
     groups_router,
+    subscriptions_router,
     service_router,
 )
