@@ -93,3 +93,17 @@ def test_without_groups_the_page_shows_how_to_begin(console: Console, client: ht
     client.put("/v1/groups/my-reader/offsets/events/0", json={"offset": 0}).raise_for_status()
     console.page.clock.fast_forward("00:20")
     console.page.get_by_role("link", name="my-reader").wait_for()
+
+
+def test_workers_are_shown_with_what_they_hold(console: Console, client: httpx.Client) -> None:
+    """Who holds a partition stands beside its lag; one that is to move is counted."""
+    for name in ("w-1", "w-2", "w-1"):
+        body = {"worker": name, "topics": ["events"]}
+        client.post("/v1/groups/late%2Freader/leases", json=body).raise_for_status()
+    console.open("groups/late%2Freader")
+    workers = console.page.get_by_role("region", name="Workers").locator("tbody tr")
+    workers.first.wait_for()
+    cells = [row.locator("td").all_inner_texts()[:4] for row in workers.all()]
+    assert cells == [["w-1", "2", "1", "0"], ["w-2", "0", "0", "1"]]
+    offsets = console.page.get_by_role("region", name="Offsets").locator("tbody tr")
+    assert all("w-1" in row.inner_text() for row in offsets.all())

@@ -17,10 +17,12 @@ const SPARK = { width: 96, height: 18 };
 
 type Lag = Schemas["PartitionLag"];
 type Stored = Schemas["GroupOffset"];
+type Worker = Schemas["WorkerLease"];
 
 interface Facts {
   lag: Schemas["GroupLag"];
   stored: Map<string, Stored>;
+  workers: Worker[];
 }
 
 const keyOf = ({ topic, partition }: { topic: string; partition: number }): string => `${topic}/${partition}`;
@@ -34,7 +36,14 @@ async function load(group: string, signal: AbortSignal): Promise<Facts> {
     for (const one of page.offsets) stored.set(keyOf(one), one);
     token = page.next_page_token;
   } while (token);
-  return { lag, stored };
+  const workers: Worker[] = [];
+  let after: string | null | undefined;
+  do {
+    const page = await get("/v1/groups/{group}/leases", { path: { group }, query: { page_size: 1000, ...(after ? { page_token: after } : {}) }, signal });
+    workers.push(...page.workers);
+    after = page.next_page_token;
+  } while (after);
+  return { lag, stored, workers };
 }
 
 /** The points of every partition and of the sum, while the page is open. */
@@ -59,6 +68,7 @@ export function Group(): JSX.Element {
   const lag = loaded.data?.lag;
   const all = history.get("") ?? [];
   const topics = [...new Set(lag?.partitions.map((one) => one.topic))];
+  const workers = loaded.data?.workers ?? [];
   return (
     <>
       <div class="page-head">
@@ -81,10 +91,12 @@ export function Group(): JSX.Element {
             <Figure name="Partitions" note={`of ${count(topics.length)} ${topics.length === 1 ? "topic" : "topics"}`}>
               {count(lag.partitions.length)}
             </Figure>
+            {workers.length > 0 && <Figure name="Workers">{count(workers.length)}</Figure>}
           </dl>
           <div class="grid charts">
             <Chart title="Lag" seconds={all.map(({ at }) => at)} lines={[{ name: "offsets", values: all.map((one) => one.lag) }]} least={10} format={count} />
           </div>
+          {workers.length > 0 && <Workers workers={workers} />}
           {topics.map((topic) => (
             <section key={topic} class="after" aria-label={topic}>
               <div class="bar">
@@ -97,7 +109,7 @@ export function Group(): JSX.Element {
                   </button>
                 )}
               </div>
-              <Table rows={lag.partitions.filter((one) => one.topic === topic)} stored={loaded.data?.stored ?? new Map()} history={history} />
+              <Table rows={lag.partitions.filter((one) => one.topic === topic)} stored={loaded.data?.stored ?? new Map()} history={history} holders={holdersOf(workers)} />
             </section>
           ))}
         </>
@@ -107,7 +119,56 @@ export function Group(): JSX.Element {
   );
 }
 
-function Table({ rows, stored, history }: { rows: Lag[]; stored: Map<string, Stored>; history: Map<string, Point[]> }): JSX.Element {
+/** The worker that holds each partition. */
+function holdersOf(workers: Worker[]): Map<string, string> {
+  return new Map(workers.flatMap((one) => one.partitions.map((held) => [keyOf(held), one.worker] as const)));
+}
+
+/** Who shares the partitions: by leases, which end by themselves. */
+function Workers({ workers }: { workers: Worker[] }): JSX.Element {
+  return (
+    <section class="after" aria-label="Workers">
+      <h2>Workers</h2>
+      <div class="scroll" role="region" aria-label="Workers" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th>Worker</th>
+              <th class="number">Holds</th>
+              <th class="number">To move</th>
+              <th class="number">Waits for</th>
+              <th>Lease ends</th>
+            </tr>
+          </thead>
+          <tbody>
+            {workers.map((one) => (
+              <tr key={one.worker}>
+                <td class="clip" title={one.worker}>
+                  {one.worker}
+                </td>
+                <td class="number">{count(one.partitions.length)}</td>
+                <td class="number">{count(one.partitions.filter((held) => held.revoking).length)}</td>
+                <td class="number">{count(one.waiting)}</td>
+                <td class="nowrap">
+                  <Time ms={one.expires_at} relative />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+interface TableProps {
+  rows: Lag[];
+  stored: Map<string, Stored>;
+  history: Map<string, Point[]>;
+  holders: Map<string, string>;
+}
+
+function Table({ rows, stored, history, holders }: TableProps): JSX.Element {
   return (
     <div class="scroll" role="region" aria-label="Offsets" tabIndex={0}>
       <table class="cursors">
@@ -119,13 +180,14 @@ function Table({ rows, stored, history }: { rows: Lag[]; stored: Map<string, Sto
             <th class="number">Lag</th>
             <th class="number">Oldest unread</th>
             <th>Trend</th>
+            {holders.size > 0 && <th>Worker</th>}
             <th>Stored</th>
             <th>Metadata</th>
           </tr>
         </thead>
         <tbody>
           {rows.map((row) => (
-            <Line key={keyOf(row)} row={row} stored={stored.get(keyOf(row))} points={history.get(keyOf(row)) ?? []} />
+            <Line key={keyOf(row)} row={row} stored={stored.get(keyOf(row))} points={history.get(keyOf(row)) ?? []} holder={holders.size > 0 ? (holders.get(keyOf(row)) ?? "–") : undefined} />
           ))}
         </tbody>
       </table>
@@ -133,7 +195,15 @@ function Table({ rows, stored, history }: { rows: Lag[]; stored: Map<string, Sto
   );
 }
 
-function Line({ row, stored, points }: { row: Lag; stored: Stored | undefined; points: Point[] }): JSX.Element {
+interface LineProps {
+  row: Lag;
+  stored: Stored | undefined;
+  points: Point[];
+  /** Undefined if the group has no workers. */
+  holder: string | undefined;
+}
+
+function Line({ row, stored, points, holder }: LineProps): JSX.Element {
   const messages = href(["topics", row.topic, "messages"], { partition: String(row.partition), offset: String(row.offset) });
   return (
     <tr>
@@ -166,6 +236,11 @@ function Line({ row, stored, points }: { row: Lag; stored: Stored | undefined; p
             <span class="quiet small">{trendWords(points)}</span>
           </td>
         </>
+      )}
+      {holder !== undefined && (
+        <td class="clip" title={holder}>
+          {holder}
+        </td>
       )}
       <td class="nowrap">{stored?.commit_timestamp != null && <Time ms={stored.commit_timestamp} relative />}</td>
       <td class="clip metadata" title={stored?.metadata}>

@@ -67,7 +67,7 @@ function FirstGroup(): JSX.Element {
   return (
     <Empty title="No group has stored an offset">
       <p>
-        A reader that wants to go on where it stopped stores its next offset under a name of its choice. It then appears here with its lag. There is no membership: the name is all it needs.
+        A reader that wants to go on where it stopped stores its next offset under a name of its choice. It then appears here with its lag. The name is all it needs; workers that share the partitions of a topic renew a lease (<code>tidelog work</code>).
       </p>
       <Command
         label="Command that stores an offset"
