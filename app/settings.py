@@ -240,7 +240,8 @@ class Settings(KafkaSettings):
     max_share_percent: Annotated[int, Field(ge=1, le=100)] = 50
     """Largest share of each of the next five limits for one principal, or for one client address
     without credentials; smaller while others hold some. Where credentials are required, also of
-    max_topics, max_groups, max_group_offsets and max_lease_workers. 100 turns shares off."""
+    max_topics, max_groups, max_group_offsets, max_lease_workers and
+    max_lease_partitions. 100 turns shares off."""
 
     max_in_flight_requests: Positive = 8_192
     """Concurrent requests without long polls; beyond it 503."""
@@ -462,6 +463,10 @@ class Settings(KafkaSettings):
 
     max_lease_workers: Positive = 10_000
     """Workers with leases, of all groups; each costs some 400 bytes of memory."""
+
+    max_lease_partitions: Positive = 200_000
+    """Partitions that groups of workers share, of all groups; each costs some 300 bytes of
+    memory."""
 
     max_group_metadata_bytes: Annotated[int, Field(ge=0, le=32_767)] = 4_096
     """Largest metadata of a stored offset; Kafka's offset.metadata.max.bytes."""

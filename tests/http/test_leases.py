@@ -438,3 +438,28 @@ async def test_two_replicas_on_a_cluster_agree(
         assert (await commit(one, 2, 0, taken["partitions"][0]["fence"])).status_code == 201
         async with running(tmp_path / "3", kafka=fake.addresses, clock=clock) as three:
             assert (await three.client.get(LEASES)).json() == (await one.client.get(LEASES)).json()
+
+
+async def test_one_key_cannot_use_up_the_memory_of_leases(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Partitions of all groups are counted; those of groups without workers make room."""
+    keys = {name: create_key(tmp_path, name, "read:*", "admin:*") for name in ("one", "two")}
+    async with open_service(tmp_path, clock=clock, max_lease_partitions=100) as service:
+        clients = {name: wired(service) for name in keys}
+        for name, client in clients.items():
+            client.headers.update(bearer(keys[name]))
+        await clients["one"].put("/v1/topics/events", json={"partitions": 10})
+
+        async def join(name: str, group: str) -> httpx.Response:
+            body = {"worker": "w", "topics": ["events"]}
+            return await clients[name].post(f"/v1/groups/{group}/leases", json=body)
+
+        answers = [await join("one", f"g{number}") for number in range(10)]
+        assert answers[0].status_code == 200
+        refused = answers[-1].json()
+        assert (refused["code"], refused["limit"]) == ("policy_violation", "max_lease_partitions")
+        assert (await join("two", "mine")).status_code == 200
+        assert (await join("one", "g0")).status_code == 200  # it is counted already
+        clock.advance(TTL_MS)
+        assert (await join("two", "late")).status_code == 200

@@ -102,6 +102,18 @@ class GroupLeases:
         """
         return all(one.deadline_ms <= time_ms for one in self.workers.values())
 
+    @property
+    def partitions_count(self) -> int:
+        """The partitions that are shared out: what its memory depends on."""
+        return sum(known.partitions for known in self._topics.values())
+
+    def adds(self, topics: Mapping[str, KnownTopic]) -> int:
+        """Return how many partitions these topics have that are not shared out yet."""
+        return sum(
+            max(0, known.partitions - self._topics.get(name, KnownTopic("", 0)).partitions)
+            for name, known in topics.items()
+        )
+
     def has_given(self, place: TopicPartition, fence: int) -> bool:
         """Whether the hold with this fence is the last that began."""
         hold = self.holds.get(place)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from app.errors import LeaseLost
-from app.limits.shares import Makers
+from app.limits.shares import Makers, is_beyond_share
 from app.operations.leases.claims import (
     Claim,
     State,
@@ -79,6 +79,7 @@ class Leases:
             "max_lease_workers", settings.max_lease_workers, settings.max_share_percent
         )
         self._made: set[tuple[str, str]] = set()
+        self._group_makers: dict[str, str] = {}
 
     async def claim(
         self, group: str, worker: str, renewal: Renewal | None, maker: str
@@ -94,6 +95,7 @@ class Leases:
         partition = await self._caught_up()
         if renewal is not None:
             self._ensure_room(group, worker, maker)
+            self._ensure_partitions(group, renewal, maker)
         now_ms = self._clock.now_ms()
         claim = claim_record(group, worker, renewal, now_ms)
         records = [*self._due_state(group, now_ms), claim]
@@ -169,6 +171,39 @@ class Leases:
         self._makers.add(maker, (group, worker))
         self._made.add((group, worker))
 
+    def _ensure_partitions(self, group: str, renewal: Renewal, maker: str) -> None:
+        """Raise PolicyViolation if the claim shares out more partitions than there is room for."""
+        added = self._groups.get(group, GroupLeases()).adds(renewal.topics)
+        if not added:
+            return
+        limit, percent = self._settings.max_lease_partitions, self._settings.max_share_percent
+        total = self._partitions_count
+        if total + added > limit:
+            self._forget_groups()
+            total = self._partitions_count
+        # A group counts for whoever began it since the service started.
+        begun = self._group_makers.get(group, maker)
+        own = sum(
+            leases.partitions_count
+            for one, leases in self._groups.items()
+            if self._group_makers.get(one) == begun
+        )
+        has_share = not (begun and own) or not is_beyond_share(
+            own + added, limit - total - added, percent
+        )
+        if total + added > limit or not has_share:
+            raise PolicyViolation(
+                f"{added} partitions more would be leased than max_lease_partitions ({limit}) or "
+                f"this client's share of it ({percent} %) allows",
+                limit="max_lease_partitions",
+                limit_value=limit,
+            )
+        self._group_makers[group] = begun
+
+    @property
+    def _partitions_count(self) -> int:
+        return sum(one.partitions_count for one in self._groups.values())
+
     def _is_live(self, group: str, worker: str) -> bool:
         leases = self._groups.get(group)
         one = None if leases is None else leases.workers.get(worker)
@@ -179,6 +214,7 @@ class Leases:
         for group in [one for one, it in self._groups.items() if it.is_over(self._time_ms)]:
             del self._groups[group]
             self._state_ms.pop(group, None)
+            self._group_makers.pop(group, None)
 
     # -- reading -----------------------------------------------------------------------------
 

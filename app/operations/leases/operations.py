@@ -162,7 +162,7 @@ def _ensure_few(partitions: int) -> None:
     if partitions > MOST_PARTITIONS:
         raise TooLarge(
             f"the topics have {partitions} partitions, more than {MOST_PARTITIONS}",
-            limit="max_lease_partitions",
+            limit="partitions of a lease",
             limit_bytes=MOST_PARTITIONS,
             actual_bytes=partitions,
         )

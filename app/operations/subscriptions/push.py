@@ -44,6 +44,8 @@ LONGEST_PAUSE_MS: Final = 3_600_000
 TROUBLE_PAUSE_S: Final = 5.0
 """Between attempts to read or commit what cannot be read or committed."""
 
+NEXT_LOOK_S: Final = 0.01
+
 HOLDER: Final = "subscriptions"
 
 GONE: Final = 410
@@ -157,6 +159,8 @@ class Push:
                         await self._commit()  # so that records that are not wanted are no lag
                     if partition.watermarks.last_stable_offset <= self.offset:
                         await watch.wait()
+                    else:
+                        await asyncio.sleep(NEXT_LOOK_S)  # a broker has it, and has not sent it
                     continue
                 linger_ms = options.batch.max_wait_ms
                 if not linger_ms or not is_at_end or len(batch.lines) >= max_records:

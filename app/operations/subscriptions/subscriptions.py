@@ -174,8 +174,9 @@ class Subscriptions:
             while True:
                 try:
                     held = await self._held(one)
-                except (EngineError, ServiceError) as error:
-                    _LOG.warning("subscription %s: %s", one.name, error)
+                except Exception as error:  # noqa: BLE001  # the store may be back later
+                    said = error if isinstance(error, EngineError | ServiceError) else repr(error)
+                    _LOG.warning("subscription %s: %s", one.name, said)
                     held = {place: push.fence for place, push in one.pushes.items()}
                 self._reconcile(one, held)
                 await self._settle(one, LOOK_S if self._is_local else RENEW_S)
@@ -257,13 +258,26 @@ class Subscriptions:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Paused):
                 paused = one.options.model_copy(update={"paused": True})
-                await asyncio.shield(self._store(one.name, paused, str(error)))
+                await self._note(one, paused, str(error))
             elif isinstance(error, Stopped):
                 _LOG.error("subscription %s has stopped: %s", one.name, error)
-                await asyncio.shield(self._store(one.name, one.options, str(error)))
+                await self._note(one, one.options, str(error))
             elif error is not None and not isinstance(error, LeaseLost):
                 _LOG.error("subscription %s", one.name, exc_info=error)
                 await asyncio.sleep(1)  # it begins again
+
+    async def _note(self, one: Subscription, options: PutSubscription, problem: str) -> None:
+        """Store why a subscription ends here, unless it was changed meanwhile.
+
+        That ends the task that calls this; the change is completed all the same.
+        """
+
+        async def store() -> None:
+            async with self._service.changing_topics:
+                if self._by_name.get(one.name) is one:
+                    await self._store(one.name, options, problem)
+
+        await asyncio.shield(store())
 
 
 def _count(outcomes: Counter[str], outcome: str) -> None:

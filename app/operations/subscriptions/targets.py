@@ -18,6 +18,9 @@ from urllib.parse import urlsplit
 
 from app.errors import InvalidBody
 
+RESOLVE_S: Final = 10.0
+"""Longest time that a name may take."""
+
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
@@ -72,8 +75,9 @@ async def resolved(hosts: Hosts, host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host that may be connected to; raises Refused if there is none."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # a timeout is an OSError
         raise Refused(f"{host} cannot be resolved: {error}") from None
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     allowed = [one for one in addresses if hosts.may_be_reached(host, one)]
