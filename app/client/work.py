@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from app.client.connection import Connection, Request, json_request, topic_path
-from app.client.failures import Failure, Interrupted, Refused, Unreachable
+from app.client.failures import Failure, Refused, Unreachable
 
 _PAGE_BYTES: Final = 1 << 20
 _POLL_MS: Final = 2_000
@@ -179,15 +179,14 @@ class Worker:
         if self._plan.dead_letter_topic is not None:
             self._connection.json(Request("GET", topic_path(self._plan.dead_letter_topic)))
         self._renew()
+        for thread in threads:
+            thread.start()
         try:
-            for thread in threads:
-                thread.start()
             self._keep()
         finally:
             self.stop()
             for thread in threads[1:]:
-                if thread.ident is not None:
-                    thread.join()
+                thread.join()
             self._leave()
         if self._failure is not None:
             raise self._failure
@@ -272,7 +271,7 @@ class Worker:
 
     def _drop(self, share: Share) -> None:
         share.is_lost = True
-        del self._shares[share.partition]
+        self._shares.pop(share.partition, None)
         if share.phase is Phase.READY:
             self._ready.remove(share)
 
@@ -293,8 +292,6 @@ class Worker:
         def run() -> None:
             try:
                 work()
-            except Interrupted:
-                pass
             except BaseException as failure:  # noqa: BLE001  # `run` raises it
                 with self._changed:
                     self._failure = self._failure or failure
@@ -502,8 +499,7 @@ class Worker:
                 raise
             self._say(f"{self._place(share)}: another worker has it, {_offsets(batch)} will repeat")
             with self._changed:
-                if not share.is_lost:
-                    self._drop(share)
+                self._drop(share)
             return False
         return True
 

@@ -127,6 +127,8 @@ def test_a_group_with_workers_is_not_set_unasked(run: Run, connection: Connectio
     assert stored(connection, "crew", "busy") is None
     assert run("groups", "reset", "crew", "busy", "--to", "3", "--force").exit_code == 0
     assert stored(connection, "crew", "busy") == 3
+    assert run("groups", "reset", "crew", "busy", "--to", "4", "-p", "0", "--force").exit_code == 0
+    assert stored(connection, "crew", "busy") == 4
     refused(run("groups", "reset", "crew", "busy", "--to", "3", "-p", "5"), "no partition 5")
     assert run("groups", "reset", "crew", "busy", "--to", "now").exit_code == 2
 

@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from app.operations.leases import leases, operations
 from app.operations.leases.claims import decode_records
-from app.operations.leases.leases import CONFIGURATION, LEASES_TOPIC
+from app.operations.leases.leases import CONFIGURATION, LEASES_TOPIC, SKEW_MS
+from engine.records.builder import build_batch
 from schemas.leases import Lease, LeaseList
 from tests.support.credentials import bearer, create_key
 from tests.support.fake_kafka import fake_kafka
@@ -461,5 +463,71 @@ async def test_one_key_cannot_use_up_the_memory_of_leases(
         assert (refused["code"], refused["limit"]) == ("policy_violation", "max_lease_partitions")
         assert (await join("two", "mine")).status_code == 200
         assert (await join("one", "g0")).status_code == 200  # it is counted already
-        clock.advance(TTL_MS)
+        clock.advance(TTL_MS + SKEW_MS)
         assert (await join("two", "late")).status_code == 200
+
+
+async def test_records_that_are_no_claims_are_passed_over(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote them: they are logged, and the leases are what the claims say."""
+    monkeypatch.setattr(leases, "_INLINE_BYTES", 0)  # as a long log: a worker decodes it
+    rubbish = [
+        (b"x", b"x"),
+        (b'["claim"]', b"{}"),
+        (b'["claim","lake","a"]', b"[]"),
+        (b'["state","lake"]', b'{"before_offset":1}'),
+        (b'["state","other"]', b'{"before_offset":1,"leases":[1]}'),
+        (b'["state","third"]', b'{"before_offset":1,"leases":[0,0,{},[],[[7,[],1,1]],{},{}]}'),
+    ]
+    async with running(tmp_path, clock=clock) as api:
+        await api.create(retention_ms="-1")
+        before = await renew(api, "a")
+        partition = api.service.store.topics.partition(LEASES_TOPIC, 0)
+        batch = build_batch([(clock.now_ms(), key, value, ()) for key, value in rubbish])
+        appended = partition.append_now(batch, acks="all", checked=True)
+        await partition.committed(appended.last_offset + 1)
+        assert (await renew(api, "a"))["partitions"] == before["partitions"]
+    async with running(tmp_path, clock=clock) as api:
+        assert (await renew(api, "a"))["partitions"] == before["partitions"]
+
+
+async def test_groups_without_leases_make_room(tmp_path: Path, clock: ManualClock) -> None:
+    """For workers and for partitions; their fences are lost then."""
+    limits = {"max_lease_workers": 2, "max_lease_partitions": 15}
+    async with running(tmp_path, clock=clock, **limits) as api:
+        await api.create(partitions=10, retention_ms="-1")
+        body = {"worker": "w", "topics": ["events"], "ttl_ms": 1_000}
+        for number in range(4):
+            url = f"/v1/groups/g{number}/leases"
+            assert (await api.client.post(url, json=body)).status_code == 200
+            clock.advance(SKEW_MS + 1_000)
+        await api.client.post("/v1/groups/g9/leases", json=body)
+        answer = await api.client.post("/v1/groups/g8/leases", json=body)
+        assert answer.json()["limit"] == "max_lease_partitions"
+
+
+async def test_a_topic_that_is_gone_is_left_out(api: Api) -> None:
+    """Of what is to be released, too."""
+    await api.create("other")
+    await renew(api, "a", "events", "other")
+    await api.client.delete("/v1/topics/events")
+    lease = await renew(api, "a", "other")
+    assert [one["topic"] for one in lease["partitions"]] == ["other"]
+    assert lease["revoking"] == []
+
+
+async def test_a_worker_cannot_ask_for_too_much(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions of its topics are counted."""
+    monkeypatch.setattr(operations, "MOST_PARTITIONS", 3)
+    answer = await api.client.post(LEASES, json={"worker": "a", "topics": ["events"]})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+async def test_claims_that_the_cluster_lost_are_read_again(api: Api) -> None:
+    """What was applied and is not in the log any more does not count."""
+    first = await renew(api, "a")
+    api.service.leases._next_offset += 5  # noqa: SLF001  # as if five claims had been there
+    again = await renew(api, "a")
+    assert again["partitions"] == first["partitions"]
+    assert (await renew(api, "b"))["waiting"] == 2

@@ -9,25 +9,32 @@ from typing import Any
 
 import httpx
 import pytest
+from kio.schema.errors import ErrorCode
 from standardwebhooks import Webhook
 
 from app.operations.subscriptions import push, subscriptions
 from app.operations.subscriptions.push import LONGEST_PAUSE_MS
-from engine.types import TopicPartition
-from schemas.subscriptions import Subscription, SubscriptionList, SubscriptionTest
+from schemas.subscriptions import SubscriptionList, SubscriptionTest
 from tests.support.credentials import bearer, create_key
 from tests.support.fake_kafka import eventually, fake_kafka
 from tests.support.kafka_store import hurry
-from tests.support.receiver import Received, Receiver, receiving, status
+from tests.support.receiver import Receiver, receiving, status
 from tests.support.replica_set import Replica
 from tests.support.service import Api, open_service, running
+from tests.support.subscriptions import (
+    LOOPBACK,
+    SECRETS,
+    URL,
+    committed,
+    put,
+    shown,
+    until_committed,
+    until_state,
+    values,
+)
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
-
-URL = "/v1/subscriptions/s"
-LOOPBACK = ("127.0.0.0/8",)
-SECRETS = ["whsec_" + base64.b64encode(bytes([n]) * 24).decode() for n in (1, 2)]
 
 
 @pytest.fixture
@@ -42,45 +49,6 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     async with running(tmp_path, subscription_hosts=LOOPBACK) as api:
         await api.create(partitions=2)
         yield api
-
-
-async def put(api: Api, url: str, code: int = 201, **more: Any) -> dict[str, Any]:
-    body = {"topics": ["events"], "url": url, "start": "earliest", **more}
-    body.setdefault("retry", {"initial_ms": 10, "max_ms": 20})
-    answer = await api.client.put(URL, json=body)
-    assert answer.status_code == code, answer.text
-    Subscription.model_validate_json(answer.content)
-    shown: dict[str, Any] = answer.json()
-    return shown
-
-
-async def shown(api: Api) -> dict[str, Any]:
-    answer = await api.client.get(URL)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-async def until_state(api: Api, state: str) -> dict[str, Any]:
-    subscription = api.service.subscriptions
-    await eventually(lambda: subscription.all()["s"].state == state)
-    return await shown(api)
-
-
-async def committed(api: Api, partition: int = 0, group: str = "subscription-s") -> int:
-    path = f"/v1/groups/{group}/offsets/events/{partition}"
-    return int((await api.client.get(path)).json()["offset"])
-
-
-async def until_committed(api: Api, offset: int, partition: int = 0) -> None:
-    pushes = api.service.subscriptions.all()["s"].pushes
-    place = TopicPartition("events", partition)
-    await eventually(lambda: place in pushes and pushes[place].committed == offset)
-    assert await committed(api, partition) == offset
-
-
-def values(request: Received) -> list[Any]:
-    return [json.loads(line)["value"] for line in request.body.splitlines()]
 
 
 async def test_records_are_pushed_and_committed(api: Api, receiver: Receiver) -> None:
@@ -570,6 +538,8 @@ async def test_replicas_on_a_cluster_share_the_partitions(
             )
             places = [set(each.all()["s"].pushes) for each in both]
             assert not places[0] & places[1]
+            fake.errors["Produce"] += [ErrorCode.invalid_required_acks] * 3  # of claims
+            await eventually(lambda: not fake.errors["Produce"])
             for number in range(4):
                 await one.append(number, path=f"/v1/topics/events/partitions/{number}/records")
             await receiver.until(4)

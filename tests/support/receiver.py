@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -77,14 +78,14 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
+async def receiving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     """A receiver on a free port of this machine."""
     receiver: Receiver
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await receiver.serve(reader, writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     receiver = Receiver(server.sockets[0].getsockname()[1])
     try:
         yield receiver

@@ -282,13 +282,15 @@ def producers(
             (
                 (
                     *(str(one[name]) for name in columns),
-                    "-"
-                    if one["current_txn_start_offset"] is None
-                    else str(one["current_txn_start_offset"]),
+                    _or_dash(one["current_txn_start_offset"]),
                 )
                 for one in found
             ),
         )
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
 
 
 def unchanged(response: httpx.Response) -> Mapping[str, str]:

@@ -92,12 +92,12 @@ def _feed(process: subprocess.Popen[bytes], lines: Sequence[bytes]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a command and all that it has started."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-            return
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # what is left of it
+    process.wait()
 
 
 def _described(status: int) -> str:
@@ -229,5 +229,4 @@ def work(
                 worker.run()
             finally:
                 terminal.notice(_told(worker.report))
-        if len(signals) > 1:
-            raise typer.Exit(128 + signals[-1])
+        raise typer.Exit(128 + signals[-1] if len(signals) > 1 else 0)

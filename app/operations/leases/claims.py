@@ -81,9 +81,7 @@ def decode_records(
     A record that says nothing is a ValueError: somebody else has written it, and no claim. Raises
     as `BatchView.records`.
     """
-    for position, header in iter_headers(data):
-        if header.is_control or header.next_offset <= from_offset:
-            continue
+    for position, _ in iter_headers(data):
         for record in BatchView(data, position).records(limit_bytes=limit_bytes):
             if record.offset >= from_offset:
                 try:

@@ -343,13 +343,11 @@ class GroupLeases:
             while givers and -givers[0][0] > load + 1:
                 entry = heapq.heappop(givers)
                 giver = self.workers[entry[1]]
-                if -entry[0] != len(giver.targets):
-                    continue  # an older number
                 if giver.name not in spare:
                     # What it does not hold yet moves at no cost: last, where it is taken from.
                     waiting = giver.targets - giver.held
                     spare[giver.name] = [*sorted(giver.targets - waiting), *sorted(waiting)]
-                place = _pop_one(spare[giver.name], giver.targets, taker.topics)
+                place = _pop_one(spare[giver.name], taker.topics)
                 if place is None:
                     passed.append(entry)
                     continue
@@ -433,13 +431,9 @@ class _Dumped(msgspec.Struct, array_like=True, frozen=True):
     holds: dict[str, list[tuple[int, int, int, int | None]]]
 
 
-def _pop_one(
-    places: list[TopicPartition], wanted: AbstractSet[TopicPartition], topics: AbstractSet[str]
-) -> TopicPartition | None:
-    """Remove and return the last place that is still wanted and in one of the topics."""
+def _pop_one(places: list[TopicPartition], topics: AbstractSet[str]) -> TopicPartition | None:
+    """Remove and return the last place in one of the topics."""
     for index in range(len(places) - 1, -1, -1):
-        if places[index] not in wanted:
-            del places[index]  # it was moved already
-        elif places[index].topic in topics:
+        if places[index].topic in topics:
             return places.pop(index)
     return None

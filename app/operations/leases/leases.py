@@ -27,7 +27,7 @@ from app.operations.leases.group import GroupLeases, Renewal
 from app.settings import Settings
 from app.store.port import Partition, Run, Store
 from engine.clock import Clock
-from engine.errors import PolicyViolation, Recovering, WouldBlock
+from engine.errors import PolicyViolation, WouldBlock
 from engine.records.builder import NewRecord, build_batch
 from engine.types import Buffer, TopicPartition
 from schemas.leases import MAX_TTL_MS
@@ -51,6 +51,9 @@ CONFIGURATION: Final[Mapping[str, str]] = {
 }
 """Claims after a group's last state stay until every lease of theirs has ended: a state is at most
 two of the longest leases old while any lease lasts. The time of a claim is the log's."""
+
+SKEW_MS: Final = 60_000
+"""The clock of the log may be so far behind that of this service."""
 
 _READ_BYTES: Final = 1 << 20
 _INLINE_BYTES: Final = 64 << 10
@@ -89,8 +92,6 @@ class Leases:
         Raises PolicyViolation beyond max_lease_workers, and what an append raises.
         """
         if not await self._is_made():
-            if renewal is None:
-                return GroupLeases()
             await self._store.topics.ensure_internal(LEASES_TOPIC, CONFIGURATION)
         partition = await self._caught_up()
         if renewal is not None:
@@ -207,11 +208,15 @@ class Leases:
     def _is_live(self, group: str, worker: str) -> bool:
         leases = self._groups.get(group)
         one = None if leases is None else leases.workers.get(worker)
-        return one is not None and one.deadline_ms > self._time_ms
+        return one is not None and one.deadline_ms > self._clock.now_ms()
 
     def _forget_groups(self) -> None:
-        """Forget the groups without a lease: a commit with one of their fences is refused."""
-        for group in [one for one, it in self._groups.items() if it.is_over(self._time_ms)]:
+        """Forget the groups without a lease: a commit with one of their fences is refused.
+
+        A claim that follows would have the same effect: it is later than any lease of theirs.
+        """
+        time_ms = max(self._time_ms, self._clock.now_ms() - SKEW_MS)
+        for group in [one for one, it in self._groups.items() if it.is_over(time_ms)]:
             del self._groups[group]
             self._state_ms.pop(group, None)
             self._group_makers.pop(group, None)
@@ -242,6 +247,7 @@ class Leases:
                 or self._next_offset < partition.watermarks.log_start_offset
             ):
                 await self._load(partition, end_offset)
+            await partition.committed(end_offset)  # so each read below brings something
             while self._next_offset < end_offset:
                 entries, next_offset = await self._page(partition, self._next_offset)
                 for entry in entries:
@@ -273,8 +279,6 @@ class Leases:
             entries = _entries(data, offset, limit_bytes)
         else:
             entries = await self._run(lambda: _entries(data, offset, limit_bytes))
-        if fetched.next_offset <= offset:
-            raise Recovering(f"the leases cannot be read beyond offset {offset} yet; try again")
         return entries, fetched.next_offset
 
     def _apply(self, entry: Claim | State) -> None:

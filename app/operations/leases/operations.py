@@ -8,7 +8,6 @@ from typing import Final
 
 from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token
 from app.codecs.receipts import to_json
-from app.errors import LeaseLost
 from app.http.answers import Answer, json_answer
 from app.operations.exchange import Exchange
 from app.operations.groups import ensure_shown_name
@@ -45,9 +44,9 @@ async def renew_lease(exchange: Exchange, group: str, wanted: RenewLease) -> Ans
     released = [TopicPartition(one.topic, one.partition) for one in wanted.release]
     renewal = Renewal(topics, wanted.ttl_ms, released)
     leases = await service.leases.claim(group, wanted.worker, renewal, exchange.maker)
-    worker = leases.workers.get(wanted.worker)
-    if worker is None:
-        raise LeaseLost(f"the lease of {wanted.worker!r} ended meanwhile: renew it", group=group)
+    # Another request may have ended the lease since: then it is one of nothing, and over.
+    over = Worker(wanted.worker, frozenset(), wanted.ttl_ms, leases.time_ms)
+    worker = leases.workers.get(wanted.worker, over)
     held = [(place, leases.holds[place]) for place in sorted(worker.held)]
     # The number of an answer is that of its partitions: both are taken before anything is awaited.
     body: dict[str, object] = {

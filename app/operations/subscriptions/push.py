@@ -97,7 +97,6 @@ class Push:
         self.failures = 0
         self.next_attempt_ms: int | None = None
         self.last: Answer | None = None
-        self.task: asyncio.Task[None] | None = None
         self._service = service
         self._sender = sender
         self._name = name
@@ -105,9 +104,10 @@ class Push:
         self._count = count
         self._key = CursorKey(options.group or "", *place)
         self._wanted = None if options.filter is None else filter_of(options.filter)
+        self.task = asyncio.create_task(self._run())
+        """Ends by its cancellation, with Paused, Stopped or LeaseLost, or by a fault of ours."""
 
-    async def run(self) -> None:
-        """Push until it is cancelled; raises Paused and Stopped."""
+    async def _run(self) -> None:
         self.offset = self.committed = await self._persist(self._begin)
         while True:
             batch = await self._persist(self._next)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import httpcore
 
-from app.operations.subscriptions.targets import Hosts, Refused, resolved
+from app.operations.subscriptions.targets import Hosts, resolved
 from engine.types import Buffer
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
@@ -57,17 +57,6 @@ class _Guarded(httpcore.AsyncNetworkBackend):
                 failure = error
         assert failure is not None, "there is an address"
         raise failure
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109  # as httpcore declares it
-        socket_options: Iterable[Any] | None = None,  # noqa: ARG002  # as above
-    ) -> httpcore.AsyncNetworkStream:
-        raise Refused(f"{path} is a socket of this machine")
-
-    async def sleep(self, seconds: float) -> None:
-        await self._inner.sleep(seconds)
 
 
 class Sender:

@@ -39,6 +39,9 @@ _PREFIX: Final = "subscription:"
 LOOK_S: Final = 10.0
 """How often partitions that were added are looked for, on a local store."""
 
+AGAIN_S: Final = 1.0
+"""After a fault of ours: a push begins again."""
+
 TTL_MS: Final = 30_000
 LEAVE_S: Final = 5.0
 RENEW_S: Final = 8.0
@@ -181,7 +184,7 @@ class Subscriptions:
                 self._reconcile(one, held)
                 await self._settle(one, LOOK_S if self._is_local else RENEW_S)
         finally:
-            tasks = [push.task for push in one.pushes.values() if push.task is not None]
+            tasks = [push.task for push in one.pushes.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -218,25 +221,22 @@ class Subscriptions:
         released = sorted(worker.held - worker.targets) if worker is not None else []
         for place in released:  # what is to move ends before it is let go
             push = one.pushes.pop(place, None)
-            if push is not None and push.task is not None:
+            if push is not None:
                 push.task.cancel()
                 await asyncio.gather(push.task, return_exceptions=True)
         renewal = Renewal(wanted, TTL_MS, released)
         leases = await service.leases.claim(group, self._worker, renewal, EVERYBODY)
-        worker = leases.workers.get(self._worker)
-        if worker is None:
-            return {}
+        worker = leases.workers[self._worker]
         return {place: leases.holds[place].fence for place in worker.held & worker.targets}
 
     def _reconcile(self, one: Subscription, held: Mapping[TopicPartition, int | None]) -> None:
         for place, push in tuple(one.pushes.items()):
-            if held.get(place, -1) != push.fence or push.task is None or push.task.done():
-                if push.task is not None:
-                    push.task.cancel()
+            if held.get(place, -1) != push.fence or push.task.done():
+                push.task.cancel()
                 del one.pushes[place]
         for place, fence in held.items():
             if place not in one.pushes:
-                push = one.pushes[place] = Push(
+                one.pushes[place] = Push(
                     self._service,
                     self.sender,
                     one.name,
@@ -245,11 +245,10 @@ class Subscriptions:
                     fence=fence,
                     count=partial(_count, self.outcomes),
                 )
-                push.task = asyncio.create_task(push.run())
 
     async def _settle(self, one: Subscription, seconds: float) -> None:
         """Wait, or until a push ends; pause or stop the subscription if that is why."""
-        tasks = [push.task for push in one.pushes.values() if push.task is not None]
+        tasks = [push.task for push in one.pushes.values()]
         if not tasks:
             await asyncio.sleep(seconds)
             return
@@ -264,7 +263,7 @@ class Subscriptions:
                 await self._note(one, one.options, str(error))
             elif error is not None and not isinstance(error, LeaseLost):
                 _LOG.error("subscription %s", one.name, exc_info=error)
-                await asyncio.sleep(1)  # it begins again
+                await asyncio.sleep(AGAIN_S)
 
     async def _note(self, one: Subscription, options: PutSubscription, problem: str) -> None:
         """Store why a subscription ends here, unless it was changed meanwhile.

@@ -271,3 +271,22 @@ def test_records_are_passed_over_unread_where_their_bytes_tell(text: str, is_kno
     """A text has one spelling in keys and headers; in JSON it has many."""
     assert filter_of(text).may_want(b"zzz") is not is_known
     assert filter_of(text).may_want(bytes(build_batch([(0, b"a", b"", [("h", b"7")])])))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wanted"),
+    [
+        ("exists header.h", True),
+        ("exists header.x", False),
+        ("exists key and exists value/n and not exists value/x", True),
+        ('value/s = "t"', True),
+        ('value/n starts_with "7"', False),
+        ('value/s starts_with "t"', True),
+        ("value/z = null and value/x = null and header.x = null", True),
+        ("offset = 0 and timestamp = 0", True),
+    ],
+)
+def test_an_expression_says_what_is_wanted(text: str, is_wanted: bool) -> None:  # noqa: FBT001  # a column
+    """Of one record, by its parts."""
+    record = Record(0, 0, b"k", b'{"n": 7, "s": "t", "z": null}', [("h", None)])
+    assert filter_of(text).wants(record) is is_wanted
