@@ -44,6 +44,8 @@ LONGEST_PAUSE_MS: Final = 3_600_000
 TROUBLE_PAUSE_S: Final = 5.0
 """Between attempts to read or commit what cannot be read or committed."""
 
+LEAST_READ_BYTES: Final = 64 * 1024
+
 NEXT_LOOK_S: Final = 0.01
 
 HOLDER: Final = "subscriptions"
@@ -103,6 +105,7 @@ class Push:
         self._options = options
         self._count = count
         self._key = CursorKey(options.group or "", *place)
+        self._read_bytes = options.batch.max_bytes
         self._wanted = None if options.filter is None else filter_of(options.filter)
         self.task = asyncio.create_task(self._run())
         """Ends by its cancellation, with Paused, Stopped or LeaseLost, or by a fault of ours."""
@@ -176,7 +179,7 @@ class Push:
         Moves past records that are not wanted.
         """
         options = self._options
-        read = {"max_bytes": options.batch.max_bytes, "isolation": FetchIsolation.TXN_COMMITTED}
+        read = {"max_bytes": self._read_bytes, "isolation": FetchIsolation.TXN_COMMITTED}
         try:
             fetched = partition.read_now(self.offset, **read, waits=True)  # type: ignore[arg-type]  # its own
             if fetched is None:
@@ -201,7 +204,13 @@ class Push:
             self.offset = next_offset
             return None, False
         is_at_end = next_offset >= fetched.watermarks.last_stable_offset
-        return batch_of(*self.place, text, next_offset), is_at_end
+        batch = batch_of(*self.place, text, next_offset)
+        # A full batch needs about so much again; what is read beyond is read twice.
+        is_full = len(batch.lines) >= max_records
+        self._read_bytes = options.batch.max_bytes
+        if is_full:
+            self._read_bytes = min(max(2 * len(text), LEAST_READ_BYTES), self._read_bytes)
+        return batch, is_at_end
 
     async def _rendered(self, fetched: Fetched, max_records: int) -> tuple[bytes, int]:
         settings = self._service.settings
