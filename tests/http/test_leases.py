@@ -460,7 +460,7 @@ async def test_one_key_cannot_use_up_the_memory_of_leases(
         answers = [await join("one", f"g{number}") for number in range(10)]
         assert answers[0].status_code == 200
         refused = answers[-1].json()
-        assert (refused["code"], refused["limit"]) == ("policy_violation", "max_lease_partitions")
+        assert (refused["code"], refused["limit"]) == ("policy_violation", "max_share_percent")
         assert (await join("two", "mine")).status_code == 200
         assert (await join("one", "g0")).status_code == 200  # it is counted already
         clock.advance(TTL_MS + SKEW_MS)

@@ -18,6 +18,7 @@ SUBJECTS = (
     *("append", "append_topic", "stream_append", "read", "read_topic", "fetch_many", "caching"),
     *("tail", "tail_topic", "tail_ends", "offsets", "offset_names", "splits", "topics"),
     *("groups", "group_lag", "producers", "idempotency_key", "kafka_rest_v2", "preconditions"),
+    "filter",
 )
 EXPECTED = frozenset({"engine", "etag", "501"})
 """Outcomes that need no reason of their own: see `on_cluster.py`."""

@@ -189,15 +189,19 @@ class Leases:
             for one, leases in self._groups.items()
             if self._group_makers.get(one) == begun
         )
-        has_share = not (begun and own) or not is_beyond_share(
-            own + added, limit - total - added, percent
-        )
-        if total + added > limit or not has_share:
+        if total + added > limit:
             raise PolicyViolation(
-                f"{added} partitions more would be leased than max_lease_partitions ({limit}) or "
-                f"this client's share of it ({percent} %) allows",
+                f"max_lease_partitions ({limit}) would be exceeded: {total} are leased, and these "
+                f"topics have {added} more",
                 limit="max_lease_partitions",
                 limit_value=limit,
+            )
+        if begun and own and is_beyond_share(own + added, limit - total - added, percent):
+            raise PolicyViolation(
+                f"{begun} has leased {own} of max_lease_partitions ({limit}), and {added} more are "
+                f"beyond its share (max_share_percent: {percent})",
+                limit="max_share_percent",
+                limit_value=percent,
             )
         self._group_makers[group] = begun
 
