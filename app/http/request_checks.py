@@ -78,6 +78,7 @@ _ONCE: Final = frozenset(
         b"if-none-match",
         b"if-range",
         b"last-event-id",
+        b"lease-fence",
         b"origin",
         b"producer-epoch",
         b"producer-id",

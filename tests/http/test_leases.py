@@ -168,6 +168,14 @@ async def test_a_fence_is_a_number(api: Api, fence: str) -> None:
     assert [one["field"] for one in answer.json()["errors"]] == ["header.lease-fence"]
 
 
+async def test_a_fence_is_given_once(api: Api) -> None:
+    """Of two, nobody knows which one counts."""
+    headers = [("lease-fence", "1"), ("lease-fence", "2"), ("content-type", "application/json")]
+    url = "/v1/groups/lake/offsets/events/0"
+    answer = await api.client.put(url, content=b'{"offset":0}', headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+
+
 async def test_leases_survive_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     """Who holds what, the fences, and the time that is left (U6)."""
     async with running(tmp_path, clock=clock) as api:
