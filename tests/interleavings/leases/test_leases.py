@@ -88,7 +88,11 @@ def test_no_partition_has_two_workers_for_long() -> None:
     ensure_clean(PROGRAM, LONG_FROM, LONG_RUNS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [FAULTS[0], *(pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS[1:])],
+    ids=lambda fault: fault.name,
+)
 def test_a_fault_of_the_leases_is_found(fault: Fault, tmp_path: Path) -> None:
     """The plays find what would break a promise of the leases."""
     put_back(fault, tmp_path)
