@@ -170,7 +170,7 @@ def test_a_token_is_created_used_listed_and_revoked(run: Run, topic: str, servic
     table = run("ingest-token", "list", topic).stdout
     (listed,) = objects(run("ingest-token", "list", topic, "--json").stdout)
     assert str(listed["id"]) in table
-    assert url.rpartition("_")[2] not in table
+    assert url[-43:] not in table
     gone = run("ingest-token", "delete", topic, str(listed["id"]))
     assert "is revoked" in gone.stdout
     assert httpx.post(url, content=b"hello").status_code == 401
