@@ -35,6 +35,7 @@ async def put_subscription(exchange: Exchange, name: str, wanted: PutSubscriptio
     """Set a subscription: 201 for a new one, otherwise 200; durable in either case."""
     service = exchange.service
     for topic in wanted.topics:
+        exchange.caller.ensure(Action.ADMIN, topic)
         exchange.caller.ensure(Action.READ, topic)
         await service.look_for(topic, 0)
         service.topic(topic)
