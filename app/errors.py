@@ -39,6 +39,12 @@ class InvalidBody(ServiceError):
     """Valid JSON that the operation does not accept."""
 
 
+def invalid_member(field: str, detail: str) -> InvalidBody:
+    """Return the error for one member of a body."""
+    fault = {"index": None, "field": field, "code": "invalid", "detail": detail}
+    return InvalidBody(f"{field}: {detail}", errors=[fault])
+
+
 class RouteNotFound(ServiceError):
     """No such path."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.json_pointer import pointer_of
 from app.codecs.receipts import to_json
-from app.errors import IngestProfileNotFound, InvalidBody
+from app.errors import IngestProfileNotFound, invalid_member
 from app.http.answers import NO_STORE, Answer, Headers, json_answer
 from app.operations.exchange import Exchange
 from app.operations.ingest.profiles import IngestProfile, Stored
@@ -102,7 +102,9 @@ def _ensure_keys(document: PutIngestProfile) -> None:
     try:
         IngestProfile.of(document)
     except ValueError as error:
-        raise _invalid("secrets", "a public key is not one of the scheme's curve") from error
+        raise invalid_member(
+            "signature.secrets", "a public key is not one of the scheme's curve"
+        ) from error
 
 
 def _with_secrets(wanted: PutIngestProfile, before: Stored | None) -> PutIngestProfile:
@@ -118,23 +120,18 @@ def _with_secrets(wanted: PutIngestProfile, before: Stored | None) -> PutIngestP
         earlier = before.document.signature
         secrets = earlier.secrets if earlier.scheme == signature.scheme else None
     if secrets is None:
-        raise _invalid(
-            "secrets", f"send secrets: the topic has none for the scheme {signature.scheme}"
+        raise invalid_member(
+            "signature.secrets",
+            f"send secrets: the topic has none for the scheme {signature.scheme}",
         )
     if signature.secrets_count not in {None, len(secrets)}:
-        raise _invalid(
-            "secrets_count",
+        raise invalid_member(
+            "signature.secrets_count",
             f"the profile would have {len(secrets)} secrets, not {signature.secrets_count}: get "
             "the profile again, or leave secrets_count out",
         )
     complete = signature.model_copy(update={"secrets": secrets, "secrets_count": None})
     return wanted.model_copy(update={"signature": complete})
-
-
-def _invalid(member: str, detail: str) -> InvalidBody:
-    field = f"signature.{member}"
-    fault = {"index": None, "field": field, "code": "invalid", "detail": detail}
-    return InvalidBody(f"{field}: {detail}", errors=[fault])
 
 
 def _profile_answer(stored: Stored, *, status: int = 200) -> Answer:

@@ -11,7 +11,7 @@ from app.codecs.calls import ReadCall, parse_offset
 from app.codecs.filter import filter_of
 from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token
 from app.codecs.receipts import to_json
-from app.errors import InvalidBody, MalformedRequest, SubscriptionNotFound
+from app.errors import MalformedRequest, SubscriptionNotFound, invalid_member
 from app.http.answers import Answer, json_answer
 from app.operations.exchange import Exchange
 from app.operations.groups import ensure_shown_name
@@ -46,7 +46,7 @@ async def put_subscription(exchange: Exchange, name: str, wanted: PutSubscriptio
         try:
             filter_of(wanted.filter)
         except MalformedRequest as error:
-            raise _invalid("filter", str(error)) from None
+            raise invalid_member("filter", str(error)) from None
     group = wanted.group or f"subscription-{name}"
     ensure_shown_name("group", group, LONGEST_GROUP_NAME)
     await ensure_target(service.subscriptions.hosts, wanted.url)
@@ -158,13 +158,8 @@ def _with_secrets(wanted: PutSubscription, before: Subscription | None) -> PutSu
         return wanted
     earlier = None if before is None else before.options.signature
     if earlier is None:
-        raise _invalid("signature.secrets", "send secrets: the subscription has none")
+        raise invalid_member("signature.secrets", "send secrets: the subscription has none")
     return wanted.model_copy(update={"signature": earlier})
-
-
-def _invalid(field: str, detail: str) -> InvalidBody:
-    fault = {"index": None, "field": field, "code": "invalid", "detail": detail}
-    return InvalidBody(f"{field}: {detail}", errors=[fault])
 
 
 def _may_see(exchange: Exchange, one: Subscription) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from app.errors import InvalidBody
+from app.errors import invalid_member
 
 RESOLVE_S: Final = 10.0
 """Longest time that a name may take."""
@@ -94,16 +94,13 @@ async def ensure_target(hosts: Hosts, url: str) -> None:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "https" and not hosts.has_name(host) and not _is_listed(hosts, host):
-        raise _refusal("only https is sent to, unless subscription_hosts lists the host")
+        raise invalid_member(
+            "url", "only https is sent to, unless subscription_hosts lists the host"
+        )
     try:
         await resolved(hosts, host, parts.port or (443 if parts.scheme == "https" else 80))
     except Refused as refused:
-        raise _refusal(str(refused)) from None
-
-
-def _refusal(detail: str) -> InvalidBody:
-    fault = {"index": None, "field": "url", "code": "invalid", "detail": detail}
-    return InvalidBody(f"url: {detail}", errors=[fault])
+        raise invalid_member("url", str(refused)) from None
 
 
 def _is_listed(hosts: Hosts, host: str) -> bool:
