@@ -65,6 +65,11 @@ def topic_path(topic: str, partition: int | None = None, operation: str = "") ->
     return f"{path}/{operation}" if operation else path
 
 
+def group_path(group: str, *rest: str | int) -> str:
+    """Return the path of a group, or of something in it."""
+    return "/".join(["/v1/groups", *(quote(str(one), safe="") for one in (group, *rest))])
+
+
 class Connection:
     """A service at `url`; safe for several threads.
 

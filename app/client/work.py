@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
-from app.client.connection import Connection, Request, json_request, topic_path
+from app.client.connection import Connection, Request, group_path, json_request, topic_path
 from app.client.failures import Failure, Refused, Unreachable
 
 _PAGE_BYTES: Final = 1 << 20
@@ -243,9 +242,7 @@ class Worker:
             "release": [{"topic": plan.topic, "partition": share.partition} for share in released],
         }
         asked_at = time.monotonic()
-        lease = self._connection.json(
-            json_request("POST", f"/v1/groups/{_quoted(plan.group)}/leases", body)
-        )
+        lease = self._connection.json(json_request("POST", group_path(plan.group, "leases"), body))
         with self._changed:
             self._renew_at = asked_at + lease["renew_in_ms"] / 1000
             self._is_waiting = lease["waiting"] > 0
@@ -277,7 +274,7 @@ class Worker:
 
     def _leave(self) -> None:
         """Release the lease; if that fails, it ends by itself."""
-        path = f"/v1/groups/{_quoted(self._plan.group)}/leases/{_quoted(self._plan.worker)}"
+        path = group_path(self._plan.group, "leases", self._plan.worker)
         self._connection.stop_waiting()  # once is enough
         try:
             self._connection.send(Request("DELETE", path))
@@ -488,7 +485,7 @@ class Worker:
     def _commit(self, share: Share, batch: Batch) -> bool:
         """Store the group's offset; return False if another worker has the partition."""
         plan = self._plan
-        path = f"/v1/groups/{_quoted(plan.group)}/offsets/{_quoted(plan.topic)}/{share.partition}"
+        path = group_path(plan.group, "offsets", plan.topic, share.partition)
         body = {"offset": batch.last_offset + 1}
         try:
             self._connection.send(
@@ -546,10 +543,6 @@ class Worker:
 
     def _place(self, share: Share) -> str:
         return f"{self._plan.topic}-{share.partition}"
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
 
 
 def _offsets(batch: Batch) -> str:

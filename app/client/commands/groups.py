@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -24,6 +23,7 @@ from app.client.connection import (
     JsonObject,
     Request,
     entries_of,
+    group_path,
     json_request,
     topic_path,
 )
@@ -39,11 +39,6 @@ groups = typer.Typer(
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")]
 
 _TARGET = re.compile(r"earliest|latest|[0-9]+|ts:[0-9]+")
-
-
-def group_path(group: str, *rest: str | int) -> str:
-    """Return the path of a group, or of something in it."""
-    return "/".join(["/v1/groups", *(quote(str(one), safe="") for one in (group, *rest))])
 
 
 @groups.command(name="list")
