@@ -69,9 +69,9 @@ class Worker:
     """What it holds, what is to move included."""
 
     @property
-    def waits(self) -> bool:
-        """Whether it is to have more than it holds: others have not let go yet."""
-        return not self.targets <= self.held
+    def waiting(self) -> set[TopicPartition]:
+        """What it is to have and does not hold: others have not let go of it yet."""
+        return self.targets - self.held
 
 
 class GroupLeases:
@@ -238,9 +238,7 @@ class GroupLeases:
 
     def _grant(self, worker: Worker, offset: int) -> None:
         """Begin the worker's holds that can begin."""
-        if not worker.waits:
-            return
-        for place in sorted(worker.targets - worker.held):
+        for place in sorted(worker.waiting):
             if place not in self.holds or self._is_over(place):
                 self.holds[place] = Hold(worker.name, offset)
                 worker.held.add(place)
@@ -345,8 +343,10 @@ class GroupLeases:
                 giver = self.workers[entry[1]]
                 if giver.name not in spare:
                     # What it does not hold yet moves at no cost: last, where it is taken from.
-                    waiting = giver.targets - giver.held
-                    spare[giver.name] = [*sorted(giver.targets - waiting), *sorted(waiting)]
+                    spare[giver.name] = [
+                        *sorted(giver.targets & giver.held),
+                        *sorted(giver.waiting),
+                    ]
                 place = _pop_one(spare[giver.name], taker.topics)
                 if place is None:
                     passed.append(entry)

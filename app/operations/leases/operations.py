@@ -54,8 +54,10 @@ async def renew_lease(exchange: Exchange, group: str, wanted: RenewLease) -> Ans
         "worker": worker.name,
         "generation": leases.generation,
         "expires_at": worker.deadline_ms,
-        "renew_in_ms": worker.ttl_ms * (WAITING_PERCENT if worker.waits else RENEW_PERCENT) // 100,
-        "waiting": len(worker.targets - worker.held),
+        "renew_in_ms": worker.ttl_ms
+        * (WAITING_PERCENT if worker.waiting else RENEW_PERCENT)
+        // 100,
+        "waiting": len(worker.waiting),
     }
     offsets = await _offsets(exchange, group, [place for place, _ in held])
     shown = [
@@ -113,7 +115,7 @@ def _shown(exchange: Exchange, leases: GroupLeases, worker: Worker) -> dict[str,
         "worker": worker.name,
         "topics": sorted(may_read),
         "expires_at": worker.deadline_ms,
-        "waiting": len(worker.targets - worker.held),
+        "waiting": len(worker.waiting),
         "partitions": [
             {
                 "topic": place.topic,
