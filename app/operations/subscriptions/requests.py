@@ -47,7 +47,7 @@ _offset = msgspec.json.Decoder(_Offset)
 
 def batch_of(topic: str, partition: int, text: bytes, next_offset: int) -> Batch:
     """Return a batch from records as lines; there is at least one."""
-    lines = text.splitlines() if b"\r" not in text else text.removesuffix(b"\n").split(b"\n")
+    lines = text.removesuffix(b"\n").split(b"\n")
     first, last = _offset.decode(lines[0]).offset, _offset.decode(lines[-1]).offset
     return Batch(topic, partition, lines, first, last, next_offset)
 
