@@ -8,6 +8,7 @@ import pytest
 
 from app.operations.service import Service
 from engine.records.codecs.zstd import zstd
+from tests.support.receiver import Receiver, receiving
 from tests.support.service import Api, open_service, running
 
 
@@ -16,6 +17,13 @@ async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     async with running(tmp_path) as api:
         await api.create(retention_ms="-1")  # the times of tests are of any year
         yield api
+
+
+@pytest.fixture
+async def receiver(anyio_backend: str) -> AsyncIterator[Receiver]:
+    """A server on this machine that takes what subscriptions push."""
+    async with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,12 @@ import pytest
 
 from app.operations.subscriptions.targets import Hosts, is_public
 from tests.support.fake_kafka import eventually
-from tests.support.receiver import Receiver, receiving
+from tests.support.receiver import Receiver
 from tests.support.service import running
 
 pytestmark = pytest.mark.anyio
 
 URL = "/v1/subscriptions/s"
-
-
-@pytest.fixture
-async def receiver(anyio_backend: str) -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
 
 
 PRIVATE = [

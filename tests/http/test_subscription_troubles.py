@@ -30,12 +30,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def receiver(anyio_backend: str) -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
 async def api(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Api]:
     """A service that may send to this machine, and a topic of two partitions."""
     async with running(tmp_path, subscription_hosts=LOOPBACK) as api:

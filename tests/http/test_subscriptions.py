@@ -18,7 +18,7 @@ from schemas.subscriptions import SubscriptionList, SubscriptionTest
 from tests.support.credentials import bearer, create_key
 from tests.support.fake_kafka import eventually, fake_kafka
 from tests.support.kafka_store import hurry
-from tests.support.receiver import Receiver, receiving, status
+from tests.support.receiver import Receiver, status
 from tests.support.replica_set import Replica
 from tests.support.service import Api, open_service, running
 from tests.support.subscriptions import (
@@ -35,12 +35,6 @@ from tests.support.subscriptions import (
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def receiver(anyio_backend: str) -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
 
 
 @pytest.fixture
