@@ -14,13 +14,15 @@ from standardwebhooks import Webhook
 
 from app.operations.subscriptions import push, subscriptions
 from app.operations.subscriptions.push import LONGEST_PAUSE_MS
+from engine.records.builder import build_batch
+from engine.types import NO_TIMESTAMP
 from schemas.subscriptions import SubscriptionList, SubscriptionTest
 from tests.support.credentials import bearer, create_key
 from tests.support.fake_kafka import eventually, fake_kafka
 from tests.support.kafka_store import hurry
 from tests.support.receiver import Receiver, status
 from tests.support.replica_set import Replica
-from tests.support.service import Api, open_service, running
+from tests.support.service import BATCHES, RAW, Api, open_service, running
 from tests.support.subscriptions import (
     LOOPBACK,
     SECRETS,
@@ -305,6 +307,17 @@ async def test_records_are_sent_in_the_format_that_is_asked_for(
     assert found == expected
     if name == "body":
         assert base64.b64decode(request.headers["tidelog-key"]) == b"k"
+
+
+async def test_an_event_of_a_record_without_a_time_has_none(api: Api, receiver: Receiver) -> None:
+    """Kafka's -1 says that there is no time; it is no moment of 1969."""
+    await put(api, receiver.url, format="cloudevents")
+    batch = build_batch([(NO_TIMESTAMP, None, b"1", ())])
+    answer = await api.client.post(BATCHES, content=bytes(batch), headers=RAW)
+    assert answer.status_code == 201, answer.text
+    (request,) = await receiver.until(1)
+    (event,) = json.loads(request.body)
+    assert (event["id"], event["data"], "time" in event) == ("events/0/0", 1, False)
 
 
 async def test_a_tombstone_and_bytes_are_sent_as_they_are(api: Api, receiver: Receiver) -> None:

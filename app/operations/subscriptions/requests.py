@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from engine.types import Buffer
+from engine.types import NO_TIMESTAMP, Buffer
 from schemas.ingest import standard_webhooks_key
 from schemas.subscriptions import PutSubscription
 
@@ -118,9 +118,10 @@ def _event(batch: Batch, record: dict[str, Any]) -> dict[str, object]:
         "source": f"/v1/topics/{batch.topic}/partitions/{batch.partition}",
         "type": "tidelog.record",
     }
-    with contextlib.suppress(OverflowError, ValueError, OSError):  # a time outside the calendar
-        moment = datetime.fromtimestamp(record["timestamp"] / 1000, UTC)
-        event["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if record["timestamp"] != NO_TIMESTAMP:
+        with contextlib.suppress(OverflowError, ValueError, OSError):  # outside the calendar
+            moment = datetime.fromtimestamp(record["timestamp"] / 1000, UTC)
+            event["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if record["key_encoding"] == "utf8" and record["key"]:
         event["subject"] = record["key"]
     match record["value_encoding"]:
