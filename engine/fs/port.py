@@ -69,6 +69,12 @@ class File(Handle, Protocol):
         On platforms that cannot tell, it reads and may wait.
         """
 
+    def read_aside(self, position: int, length: int) -> Buffer:
+        """As `read_at`, but what was not in the page cache before is not kept in it.
+
+        So a copy of a whole log does not displace what its readers need.
+        """
+
     def prefetch(self, position: int, length: int) -> None:
         """Ask the platform to start reading those bytes into the page cache, if it can."""
 

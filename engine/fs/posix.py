@@ -198,6 +198,14 @@ class PosixFile:
             return self.read_at(position, length)
         return data if count == length else None
 
+    def read_aside(self, position: int, length: int) -> Buffer:
+        cached = self.read_cached(position, length)
+        if cached is not None and len(cached) == min(length, self.size_bytes - position):
+            return cached
+        data = self.read_at(position, length)
+        _advise(self._descriptor.number, position, length, _DO_NOT_NEED)
+        return data
+
     def prefetch(self, position: int, length: int) -> None:
         descriptor = self._descriptor
         _advise(descriptor.number, position, length, _WILL_NEED)

@@ -165,6 +165,37 @@ class Listing(NamedTuple):
     segments: list[SegmentInfo]
 
 
+class CommittedSegment(NamedTuple):
+    """A segment, as far as it is committed; `end_offset` is exclusive."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    """The bytes of the `.log` file below the high watermark."""
+    file_bytes: int
+    """The length of the `.log` file."""
+    max_timestamp: int
+    """The largest record timestamp in the file, in ms; -1 without one."""
+    is_sealed: bool
+    """Whether it is complete and committed as a whole."""
+    version: str
+    """A version of the file's content, where compaction may replace it."""
+
+
+class Committed(NamedTuple):
+    """The segments of one moment that are not wholly below the log start, oldest first."""
+
+    segments: Sequence[CommittedSegment]
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    epochs: Sequence[EpochOffset]
+    is_compacted: bool
+    """Whether compaction may replace sealed segments, now or earlier."""
+    truncations: int
+    """The value of `LogState.truncations`, as in `SegmentFile`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What recovery did when the log was opened."""

@@ -344,6 +344,12 @@ class Directories:
         with self._allocating:
             return self._allocate_above(highest, is_whole=is_whole and not self.offline)
 
+    @property
+    def producer_ids_end(self) -> int:
+        """The exclusive end of the ids that may have been given out."""
+        with self._allocating, self.health.appending:
+            return max((one.producer_ids.reserved_end for one in self.online), default=0)
+
     def _allocate_above(self, highest_seen: int, *, is_whole: bool) -> int:
         source = self._id_source
         if source is None or source.health.is_offline:

@@ -48,6 +48,8 @@ _FILES: Final = (
     names.TOPICS_FILE,
     names.PRODUCER_ID_FILE,
     names.DIRECTORIES_FILE,
+    names.ARCHIVE_FILE,
+    names.RESTORE_FILE,
 )
 _STAGING_FILES: Final = tuple(name + names.TEMPORARY_SUFFIX for name in _FILES)
 _NOT_PARTITIONS: Final = names.NOT_PARTITIONS
@@ -111,6 +113,12 @@ class DataDirectory:
 
         The marker is deleted before the first log is opened, but not if startup is refused.
         """
+        if self._fs.exists(self.path / names.RESTORE_FILE):
+            raise InvalidDataDirectory(
+                f"a restore into {self.path} has not ended ({names.RESTORE_FILE} is there): run "
+                "the same `tidelog restore` again, which goes on, or choose another directory",
+                name=names.RESTORE_FILE,
+            )
         # Renames of a crashed process may not be durable yet, and the start relies on them.
         self.sync()
         with self.health.writing:

@@ -492,6 +492,11 @@ class LogManager(Catalog):
             for directory in between:
                 directory.try_to_write_checkpoints(self.logs)
 
+    @property
+    def producer_ids_end(self) -> int:
+        """The exclusive end of the producer ids that may have been given out. StorageError."""
+        return self._directories.producer_ids_end
+
     def allocate_producer(self) -> tuple[int, int]:
         """Return an unused producer id, above all ids in the logs, and epoch 0.
 

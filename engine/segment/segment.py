@@ -62,6 +62,7 @@ class Segment:
     """The batches from `base_offset` to the next segment."""
 
     __slots__ = (
+        "__weakref__",
         "_created_ms",
         "_fs",
         "_jitter_ms",

@@ -40,6 +40,7 @@ LIVES = 12
 
 BY_MANAGER = "the manager calls it, in steps that do"
 BY_RUNTIME = "the runtime calls it at each start and stop"
+BY_ARCHIVE = "the archive calls it, in lives of its own: tests.simulation.archive_lives"
 NO_THREADS = "a life has one thread: `run_round`, `run_pass` and `move_next` do its work"
 NOT_USED = {
     "Committer.start": NO_THREADS,
@@ -52,6 +53,9 @@ NOT_USED = {
     "LogCleaner.start": BY_RUNTIME,
     "LogCleaner.stop": BY_RUNTIME,
     "LogProducers.forget_idle": "a data directory that remembers too many producers calls it",
+    "LogManager.producer_ids_end": BY_ARCHIVE,
+    "LogReader.committed": BY_ARCHIVE,
+    "LogReader.copy_file": BY_ARCHIVE,
     "LogReader.content_version": "a page's tag in HTTP is made from it",
     "LogReader.fetch": "a move calls it",
     "Durability.is_commit_small": "a round on the caller's thread asks it",

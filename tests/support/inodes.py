@@ -341,6 +341,9 @@ class ForgetfulFile(_Open):
     def read_cached(self, position: int, length: int) -> Buffer | None:
         return self.read_at(position, length) if self._disk.is_cached else None
 
+    def read_aside(self, position: int, length: int) -> Buffer:
+        return self.read_at(position, length)
+
     def prefetch(self, position: int, length: int) -> None:
         self._enter("prefetch")
 

@@ -33,11 +33,12 @@ from engine.log.read.segment_files import (
     SegmentFile,
     batch_at,
     check_log,
+    committed,
     listed,
     open_file,
     read_log,
 )
-from engine.log.results import Fetched, Listing, LogTag
+from engine.log.results import Committed, Fetched, Listing, LogTag
 from engine.log.state import LogCore, LogState, LogView
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget
@@ -56,6 +57,10 @@ from engine.types import (
     OffsetMetadata,
     TimestampAndOffset,
 )
+
+
+def _no_version(_: Segment) -> str:
+    return ""
 
 
 class Bounds(NamedTuple):
@@ -498,6 +503,22 @@ class LogReader:
         self._core.context.recorder.read(self._core.topic_partition, size_bytes=len(data))
         return data
 
+    def copy_file(self, file: SegmentFile, position: int, max_bytes: int) -> Buffer:
+        """Return up to `max_bytes` of an open file as they are stored, unverified, for a copy.
+
+        Bytes that this read brings into the page cache are dropped from it again. Raises
+        LogReplaced once the log was truncated, SegmentNotFound if the file is gone and was not
+        open, and StorageOffline.
+        """
+        if file.content is not None:
+            return file.content[position : position + max_bytes]
+        length = min(max_bytes, file.size_bytes - position)
+
+        def copy() -> Buffer:
+            return file.segment.records.file.read_aside(position, length)
+
+        return self._uncut(file, copy)
+
     def check_file(self, file: SegmentFile, position: int, max_bytes: int) -> FileCheck:
         """Verify about `max_bytes` of batches of an open log file, from `position` on.
 
@@ -617,6 +638,28 @@ class LogReader:
             found = look_up(view.segments, bounds)
             high_watermark = view.marks.high_watermark
             return found if found is not None and found.offset < high_watermark else None
+
+        return mending(self._core, lambda: self._seen(look))
+
+    def committed(self, version_of: Callable[[Segment], str]) -> Committed:
+        """Return what is committed, by segment, with the leader epochs of that moment.
+
+        `version_of` returns a version of a sealed segment's content where that may change. Raises
+        StorageOffline, Overloaded.
+        """
+        state = self._core.state
+
+        def look(view: LogView) -> Committed:
+            marks = view.marks
+            return Committed(
+                committed(view, version_of if state.keeps_order else _no_version),
+                marks.log_start_offset,
+                marks.high_watermark,
+                marks.log_end_offset,
+                state.epochs.entries,
+                state.keeps_order,
+                view.truncations,
+            )
 
         return mending(self._core, lambda: self._seen(look))
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.errors import SegmentNotFound, StoredDataCorrupt
 from engine.log.read.fetch import readable_end
-from engine.log.results import Listing, SegmentInfo
+from engine.log.results import CommittedSegment, Listing, SegmentInfo
 from engine.log.state import LogView
 from engine.segment.file_records import BatchPosition
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
-from engine.types import Buffer
+from engine.types import INT64_MAX, Buffer
 
 
 class FileKind(enum.Enum):
@@ -67,6 +68,32 @@ def listed(view: LogView) -> Listing:
         for segment, end in zip(segments.segments, ends, strict=True)
     ]
     return Listing(marks, infos)
+
+
+def committed(view: LogView, version_of: Callable[[Segment], str]) -> list[CommittedSegment]:
+    """Return what is committed of each segment that retention will not remove, oldest first.
+
+    `version_of` is only asked for sealed segments.
+    """
+    segments, marks, *_ = view
+    ends = (*segments.base_offsets[1:], None)
+    found: list[CommittedSegment] = []
+    for segment, end in zip(segments.segments, ends, strict=True):
+        if end is not None and end <= marks.log_start_offset:
+            continue
+        is_sealed = end is not None and end <= marks.high_watermark
+        found.append(
+            CommittedSegment(
+                segment.base_offset,
+                max(segment.base_offset, min(marks.high_watermark, end or INT64_MAX)),
+                segment.size_bytes if is_sealed else readable_end(segment, marks.high),
+                segment.size_bytes,
+                segment.maximum.timestamp,
+                is_sealed,
+                version_of(segment) if is_sealed else "",
+            )
+        )
+    return found
 
 
 def open_file(base_offset: int, kind: FileKind, view: LogView) -> SegmentFile:
