@@ -134,6 +134,28 @@ class ScrubConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """A copy of everything committed in an object store, if there is one."""
+
+    interval_ms: int = 10_000
+    """How often what is new is archived: what is younger may be lost with the disk. Shorter costs
+    more requests: two for each partition with new records."""
+
+    keep_ms: int = 7 * DAY_MS
+    """How long the archive keeps what left the log, for restores to an earlier time. Longer costs
+    storage."""
+
+    max_bytes_per_second: float = math.inf
+    """Less leaves more of the network and the disk to appends and readers."""
+
+    threads: int = 8
+    """Partitions that are archived at once; each waits for the store most of the time."""
+
+    take_over: bool = False
+    """Whether to continue an archive that belongs to another data directory, after a restore."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of the engine as a whole; the trade-off of each field stands below it."""
 
@@ -209,6 +231,9 @@ class EngineConfig:
 
     scrub: ScrubConfig = ScrubConfig()
     """The scrubber, which searches for damage; off unless an interval is given."""
+
+    archive: ArchiveConfig = ArchiveConfig()
+    """The archive in an object store."""
 
     default_topic_config: Mapping[str, str] = field(default_factory=dict)
     """Overrides applied to every topic that does not set the key itself."""

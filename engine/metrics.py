@@ -79,6 +79,12 @@ class Recorder(Protocol):
     def scrubbed(self, log: TopicPartition, *, size_bytes: int, damaged: int) -> None:
         """Count bytes that the scrubber verified, and damaged places in them."""
 
+    def archived(self, log: TopicPartition, *, size_bytes: int) -> None:
+        """Count one piece of a segment that was uploaded to the archive, and its bytes."""
+
+    def archive_failed(self, log: TopicPartition) -> None:
+        """Count a partition that a pass of the archive could not archive."""
+
 
 class NullRecorder:
     """The recorder that records nothing."""
@@ -124,3 +130,7 @@ class NullRecorder:
     def cleaner_died(self) -> None: ...
 
     def scrubbed(self, log: TopicPartition, *, size_bytes: int, damaged: int) -> None: ...
+
+    def archived(self, log: TopicPartition, *, size_bytes: int) -> None: ...
+
+    def archive_failed(self, log: TopicPartition) -> None: ...

@@ -1,9 +1,9 @@
 """Composes the engine, and starts and stops its parts in order; `app` opens a `Runtime`.
 
-The order of the start: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber. The
-stop is the reverse: the scrubber abandons its pass, moves are left to the next start, the cleaner
-abandons its round, the committer syncs everything appended, the scheduler stops, and the logs are
-closed.
+The order of the start: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber,
+archive. At a stop the scrubber abandons its pass, moves are left to the next start, the cleaner
+abandons its round, the committer syncs everything appended, the archive takes what is left, the
+scheduler stops, and the logs are closed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from engine.archive.archiver import Archiver
+from engine.archive.store import ObjectStore
 from engine.background.committer import Committer, OnCommit, OnFailure
 from engine.background.mover import PartitionMover
 from engine.background.scrubber import Scrubber
@@ -48,6 +50,8 @@ def run_retention_pass(logs: Iterable[Log]) -> int:
 class Runtime:
     """The engine on one or several data directories. Thread-safe; `open` once, `close` once.
 
+    `archive` is the object store that gets a copy of everything committed.
+
     `on_commit` and `on_failure` are called by the thread of a round, see `Committer`. The caller
     starts and stops a scheduler that it passes in.
     """
@@ -63,6 +67,7 @@ class Runtime:
         recorder: Recorder | None = None,
         on_commit: OnCommit | None = None,
         on_failure: OnFailure | None = None,
+        archive: ObjectStore | None = None,
     ) -> None:
         self.config = config or EngineConfig()
         clock = clock or SystemClock()
@@ -92,11 +97,24 @@ class Runtime:
         self.scrubber = Scrubber(
             self.manager, clock=clock, config=self.config.scrub, recorder=recorder
         )
+        self.archiver: Archiver | None = None
+        """Copies everything committed to the object store, if there is one."""
+        if archive is not None:
+            self.archiver = Archiver(
+                self.manager,
+                archive,
+                fs=fs,
+                clock=clock,
+                config=self.config.archive,
+                recorder=recorder,
+            )
         self._life = threading.Lock()
         self._tasks: list[Task] = []
 
     def open(self, progress: ProgressListener | None = None) -> None:
         """Open every log and start the background work; raises what `LogManager.open` raises.
+
+        And ArchiveFenced if the archive belongs to another data directory: nothing is open then.
 
         May take long after a crash: `manager.recovery_progress` returns the progress, and `close`
         on another thread cancels it.
@@ -114,19 +132,30 @@ class Runtime:
             self.cleaner.start()
             self.mover.resume()
             self.scrubber.start()
+            if self.archiver is not None:
+                try:
+                    self.archiver.start()
+                except BaseException:
+                    self._close()
+                    raise
 
     def close(self) -> None:
         """Flush everything, close all logs and release the directories. May be called again."""
         self.manager.interrupt()
         with self._life:
-            self.scrubber.stop()
-            self.mover.stop()
-            self.cleaner.stop()
-            self.committer.stop()
-            for task in self._tasks:
-                task.cancel()
-            self._stop_scheduler()
-            self.manager.close()
+            self._close()
+
+    def _close(self) -> None:
+        self.scrubber.stop()
+        self.mover.stop()
+        self.cleaner.stop()
+        self.committer.stop()
+        if self.archiver is not None:
+            self.archiver.stop()
+        for task in self._tasks:
+            task.cancel()
+        self._stop_scheduler()
+        self.manager.close()
 
     def _stop_scheduler(self) -> None:
         if self._own_scheduler is not None:

@@ -207,6 +207,13 @@ class Telemetry:
     def moved(self, log: TopicPartition, *, succeeded: bool) -> None:
         self._count("moves" if succeeded else "failed_moves")
 
+    def archived(self, log: TopicPartition, *, size_bytes: int) -> None:
+        self._count("archive_uploads")
+        self._count("archive_uploaded_bytes", size_bytes)
+
+    def archive_failed(self, log: TopicPartition) -> None:
+        self._count("archive_failures")
+
     def _count(self, event: str, amount: int = 1) -> None:
         with self._lock:
             self._events[event] += amount
@@ -324,6 +331,9 @@ _EVENT_COUNTERS: Final = {
     "moves": "Partitions that were moved to another data directory",
     "failed_moves": "Moves that failed",
     "cleaner_io_bytes": "Bytes that compaction read and wrote (Kafka's Throttler, cleaner-io)",
+    "archive_uploads": "Pieces of segments that were uploaded to the archive",
+    "archive_uploaded_bytes": "Bytes of those",
+    "archive_failures": "Partitions that a pass of the archive could not archive",
     "cleaner_dead_threads": "Cleaner threads that ended before they were stopped (DeadThreadCount)",
 }
 

@@ -1,0 +1,96 @@
+"""Looks after the bucket: what each partition has there, and what nothing names any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.archive.catalog import CATALOG, Catalog
+from engine.archive.documents import Documents
+from engine.archive.manifest import Manifest, folder_of, manifest_prefix, writer_of
+from engine.archive.ownership import WRITERS
+from engine.archive.store import ArchiveError, ObjectStore, StoredObject
+from engine.types import TopicPartition
+
+
+class PartitionStatus(NamedTuple):
+    """What the archive has of a partition."""
+
+    log: TopicPartition
+    log_start_offset: int
+    archived_offset: int
+    archived_ms: int
+    """When the last records were archived; 0 if none are."""
+    size_bytes: int
+    """The bytes of the log itself."""
+    removed_bytes: int
+    """What is kept for restores to an earlier time."""
+    objects: int
+
+
+class Prunable(NamedTuple):
+    """Objects that no manifest names: an upload that was given up left them."""
+
+    objects: list[StoredObject]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.objects)
+
+
+def load_catalog(store: ObjectStore) -> Catalog:
+    """Return the archive's catalogue; ArchiveError if there is no archive."""
+    document = Documents(store, CATALOG).load()
+    if document is None:
+        raise ArchiveError(f"{store.url} has no archive: {CATALOG} is empty")
+    return Catalog.of(document)
+
+
+def load_manifest(store: ObjectStore, topic_id: str, partition: int) -> Manifest | None:
+    """Return a partition's manifest; None if nothing of it was archived. ArchiveDamaged."""
+    documents = Documents(store, manifest_prefix(topic_id, partition))
+    document = documents.load()
+    if document is None:
+        return None
+    return Manifest.of(document, documents.name_of(document.number))
+
+
+def status(store: ObjectStore) -> Iterator[PartitionStatus]:
+    """Yield what the archive has of each present partition, by name."""
+    for name, topic in sorted(load_catalog(store).present.items()):
+        for partition in range(topic.entry.partitions):
+            manifest = load_manifest(store, topic.entry.id, partition)
+            if manifest is not None:
+                removed = (one.piece.size_bytes for one in manifest.removed)
+                yield PartitionStatus(
+                    TopicPartition(name, partition),
+                    manifest.log_start_offset,
+                    manifest.archived_offset,
+                    max((piece.archived_ms for piece in manifest.pieces), default=0),
+                    sum(piece.size_bytes for piece in manifest.pieces),
+                    sum(removed),
+                    len(manifest.object_names()),
+                )
+
+
+def unnamed(store: ObjectStore) -> Prunable:
+    """Return the objects of earlier writers that no manifest names.
+
+    Those of the present writer may be named by its next manifest.
+    """
+    newest = Documents(store, WRITERS).load()
+    present = 0 if newest is None else newest.number
+    found: list[StoredObject] = []
+    for topic in load_catalog(store).topics:
+        for partition in range(topic.entry.partitions):
+            folder = folder_of(topic.entry.id, partition)
+            listed = list(store.list(folder))  # before the manifest, which then names all of them
+            manifest = load_manifest(store, topic.entry.id, partition)
+            named = manifest.object_names() if manifest is not None else set()
+            found += [
+                one
+                for one in listed
+                if one.name not in named
+                if (writer := writer_of(one.name)) is not None and writer < present
+            ]
+    return Prunable(found)
