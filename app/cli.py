@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from engine.errors import EngineError
+from engine.errors import EngineError, InvalidConfig
 from engine.fs.posix import PosixFileSystem
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ _MODULES: Final[Mapping[str, str]] = {
     "truncate": "app.client.commands.maintain",
     "delete-records": "app.client.commands.maintain",
     "producers": "app.client.commands.maintain",
+    "archive": "app.client.commands.archive",
+    "restore": "app.client.commands.archive",
 }
 """The modules of all other commands."""
 
@@ -153,6 +155,21 @@ def serve(
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Ask clients for certificates signed by these CAs (PEM).")
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Object store that gets a copy of everything committed: s3://bucket/folder, "
+            "gs://…, az://… or file:///folder.",
+        ),
+    ] = None,
+    archive_take_over: Annotated[
+        bool,
+        typer.Option(
+            "--archive-take-over",
+            help="Continue the archive of another directory: after a restore.",
+        ),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without credentials.")
     ] = False,
@@ -178,6 +195,8 @@ def serve(
         "listen_port": port,
         "insecure": insecure or None,
         "kafka": kafka,
+        "archive": archive,
+        "archive_take_over": archive_take_over or None,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
@@ -198,6 +217,8 @@ def serve(
         _refuse(f"the settings are not valid: {error}")
     except CannotListen as error:
         _refuse(str(error))
+    if isinstance(failure, InvalidConfig):
+        _refuse(f"the settings are not valid: {failure}")
     if failure is not None:
         what = (
             "Kafka cluster cannot be used" if settings.kafka else "data directory cannot be opened"

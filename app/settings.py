@@ -8,6 +8,7 @@ docs/settings.md describes them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from engine.config import EngineConfig, ScrubConfig
+from engine.config import ArchiveConfig, EngineConfig, ScrubConfig
 from engine.errors import InvalidConfig
 from engine.records.budget import DecodeLimits
 from engine.topic_keys import canonical, overrides_in, render
@@ -388,6 +389,28 @@ class Settings(KafkaSettings):
     checkpoint_interval_ms: Positive = _ENGINE.checkpoint_interval_ms
     """Interval of recovery point writes; a longer one means more to scan after a crash."""
 
+    archive: str = ""
+    """URL of the object store that gets a copy of everything committed: s3://bucket/folder,
+    gs://bucket/folder, az://account/container/folder or file:///folder; see docs/backup.md."""
+
+    archive_interval_ms: Positive = _ENGINE.archive.interval_ms
+    """Interval at which new records are archived: what is younger may be lost with the disk. A
+    shorter one costs more requests, two for each partition with new records."""
+
+    archive_keep_ms: NotNegative = _ENGINE.archive.keep_ms
+    """How long the archive keeps what retention, compaction, truncation or a deletion removed, for
+    restores to an earlier time."""
+
+    archive_bytes_per_second: NotNegative = 0
+    """Rate at which the archive is filled; a lower one leaves more of disk and network to clients.
+    0: unlimited."""
+
+    archive_threads: Annotated[int, Field(ge=1, le=64)] = _ENGINE.archive.threads
+    """Partitions that are archived at once; each waits for the store most of the time."""
+
+    archive_take_over: bool = False
+    """Continue an archive that belongs to another data directory: after a restore, once."""
+
     scrub_interval_ms: NotNegative = _ENGINE.scrub.interval_ms
     """Interval of scrubs, which verify all committed data; 0: never."""
 
@@ -570,6 +593,12 @@ class Settings(KafkaSettings):
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
+    def _ensure_archive_is_of_this_side(self) -> Self:
+        if self.archive and self.kafka:
+            raise ValueError("archive is for data directories; on a Kafka cluster, tier its topics")
+        return self
+
+    @model_validator(mode="after")
     def _ensure_batches_can_be_read(self) -> Self:
         if self.max_decoded_bytes < self.max_decompressed_batch_bytes:
             raise ValueError("max_decoded_bytes must be at least max_decompressed_batch_bytes")
@@ -596,9 +625,16 @@ class Settings(KafkaSettings):
         values = {
             field.name: getattr(self, field.name)
             for field in fields(EngineConfig)
-            if field.name in own
+            if field.name in own and field.name != "archive"  # here the URL, there its settings
         }
         values["default_topic_config"] = canonical(self.default_topic_config)
+        values["archive"] = ArchiveConfig(
+            self.archive_interval_ms,
+            self.archive_keep_ms,
+            self.archive_bytes_per_second or math.inf,
+            self.archive_threads,
+            self.archive_take_over,
+        )
         values["scrub"] = ScrubConfig(self.scrub_interval_ms, self.scrub_bytes_per_second)
         return EngineConfig(**values)
 

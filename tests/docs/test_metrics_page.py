@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def shown(tmp_path: Path) -> set[str]:
-    """The names at /metrics after an append, a read, an error and a roll."""
-    async with running(tmp_path) as api:
+    """The names at /metrics after an append, a read, an error and a roll, with an archive."""
+    async with running(tmp_path / "data", archive=f"file://{tmp_path}/bucket") as api:
         await api.create()
         await api.append("one")
         await api.client.get(RECORDS)

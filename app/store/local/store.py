@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -13,13 +14,16 @@ from app.disk_paths import without_directories, without_paths
 from app.limits.executors import Workers
 from app.limits.system_limits import FILES_OF_PARTITION, spare_files
 from app.settings import Settings
+from app.store.local.archive_gauges import archive_gauges
 from app.store.local.commits import Commits
 from app.store.local.documents import LocalDocuments
 from app.store.local.group_offsets import LocalGroupOffsets
 from app.store.local.log_gauges import LogGauges
 from app.store.local.topics import LocalTopics
 from app.store.port import Store
+from engine.archive.store import ArchiveError, ObjectStore
 from engine.clock import Clock
+from engine.errors import InvalidConfig
 from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
@@ -62,6 +66,7 @@ class LocalStore(Store):
             recorder=recorder,
             on_commit=self.commits.committed,
             on_failure=self.commits.failed,
+            archive=_bucket(settings),
         )
         self.topics = LocalTopics(
             settings,
@@ -90,9 +95,12 @@ class LocalStore(Store):
         return self.runtime.manager
 
     async def open(self) -> None:
-        """Open all logs on a separate thread."""
+        """Open all logs on a separate thread. InvalidConfig if the archive is somebody else's."""
         self.commits.attach(asyncio.get_running_loop(), self.runtime.committer.wake)
-        await asyncio.to_thread(self.runtime.open)
+        try:
+            await asyncio.to_thread(self.runtime.open)
+        except ArchiveError as error:
+            raise InvalidConfig(str(error)) from error
         await asyncio.to_thread(self.documents.load)
         await asyncio.to_thread(self.groups.load)
         await asyncio.to_thread(self._warn_of_resources)
@@ -145,9 +153,29 @@ class LocalStore(Store):
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges of logs and directories, and how many appends wait for the disk."""
         yield from self._gauges.collect()
+        if self.runtime.archiver is not None:
+            yield from archive_gauges(self.runtime.archiver)
         yield GaugeMetricFamily(
             "tidelog_waiting_appends", "Appends that wait for a sync", self.commits.waiting
         )
+
+
+def _bucket(settings: Settings) -> ObjectStore | None:
+    if not settings.archive:
+        return None
+    from app.buckets import folder_in, open_bucket  # noqa: PLC0415 - 15 MB that few services need
+
+    try:
+        _ensure_elsewhere(folder_in(settings.archive), settings.data_directories)
+        return open_bucket(settings.archive)
+    except ArchiveError as error:
+        raise InvalidConfig(f"archive: {error}") from error
+
+
+def _ensure_elsewhere(folder: Path | None, directories: Iterable[Path]) -> None:
+    for directory in directories:
+        if folder is not None and folder.is_relative_to(directory.absolute()):
+            raise ArchiveError(f"{folder} is in a data directory: choose a place that outlives it")
 
 
 def _described(log: OfflineLog) -> dict[str, object]:

@@ -1,0 +1,228 @@
+"""`tidelog restore` and `tidelog archive`: the commands import this when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from app.buckets import open_bucket
+from app.client.failures import Failure
+from app.client.terminal import Terminal
+from engine.archive import upkeep
+from engine.archive.restore import Progress, RestoredPartition, Selection, restore, select, verify
+from engine.archive.store import ArchiveError, ObjectStore
+from engine.errors import EngineError
+from engine.fs.posix import PosixFileSystem
+from engine.types import TopicPartition
+
+
+class ArchiveProblems(Failure):
+    """Something in the archive is damaged or missing."""
+
+    code = "archive_damaged"
+
+
+class Wanted(NamedTuple):
+    """What to restore: all topics or some, as they are or as they were."""
+
+    topics: Sequence[str]
+    until: str | None
+
+    @property
+    def until_ms(self) -> int | None:
+        """The time in ms; Failure if it is not one."""
+        return None if self.until is None else moment_ms(self.until)
+
+
+def moment_ms(text: str) -> int:
+    """Return a time in ms: ISO 8601, in UTC if it has no offset, or ms since the epoch."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Failure(
+            f"{text!r} is not a time: write 2026-11-28T09:30:00Z, or milliseconds since 1970", 2
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@contextmanager
+def archive_at(url: str) -> Iterator[ObjectStore]:
+    """Yield the bucket; what goes wrong with it in the block is a Failure of one sentence."""
+    try:
+        yield open_bucket(url)
+    except ArchiveError as error:
+        raise Failure(str(error)) from error
+    except (EngineError, OSError) as error:
+        raise Failure(f"the restore stopped: {error}; the same command goes on") from error
+
+
+def restore_directory(terminal: Terminal, url: str, directory: Path, wanted: Wanted) -> None:
+    """Fill a data directory from an archive, and say how far each partition came."""
+    with archive_at(url) as store:
+        chosen = select(store, topics=wanted.topics or None, until_ms=wanted.until_ms)
+        with _progress(terminal, "bytes restored", chosen) as count:
+            done = restore(store, PosixFileSystem(), directory, chosen, count)
+    _tell_partitions(terminal, done)
+    problems = [*chosen.problems, *(f"{one.log}: {one.problem}" for one in done if one.problem)]
+    _tell_problems(terminal, problems)
+    size_bytes = sum(one.size_bytes for one in done)
+    told = {
+        "directory": str(directory),
+        "partitions": len(done),
+        "size_bytes": size_bytes,
+        "problems": len(problems),
+    }
+    terminal.result(
+        told,
+        f"restored {len(done)} partitions, {size_bytes:,} bytes, into {directory}. Start it with\n"
+        f"tidelog serve --data-dir {directory}\n"
+        f"and add --archive {url} --archive-take-over if it is to be archived there from now on.",
+    )
+    if problems:
+        raise ArchiveProblems(f"{len(problems)} problem(s): not everything was restored")
+
+
+def show_selection(terminal: Terminal, url: str, wanted: Wanted) -> None:
+    """Say what a restore would restore, without reading the records."""
+    with archive_at(url) as store:
+        chosen = select(store, topics=wanted.topics or None, until_ms=wanted.until_ms)
+    _tell_partitions(terminal, _expected(chosen))
+    _tell_problems(terminal, chosen.problems)
+
+
+def verify_archive(terminal: Terminal, url: str, wanted: Wanted) -> None:
+    """Read every object that a restore would read; Failure if one is damaged or missing."""
+    with archive_at(url) as store:
+        chosen = select(store, topics=wanted.topics or None, until_ms=wanted.until_ms)
+        with _progress(terminal, "bytes verified", chosen) as count:
+            problems = verify(store, chosen, count)
+    _tell_problems(terminal, problems)
+    size_bytes = sum(one.size_bytes for one in chosen.partitions)
+    told = {"partitions": len(chosen.partitions), "size_bytes": size_bytes}
+    if problems:
+        raise ArchiveProblems(
+            f"{len(problems)} problem(s) in {url}: a restore would end before each of them. While "
+            "the service still has these records, give it an empty folder as its archive"
+        )
+    terminal.result(
+        told, f"{len(chosen.partitions)} partitions, {size_bytes:,} bytes, all of them intact"
+    )
+
+
+def show_status(terminal: Terminal, url: str) -> None:
+    """Say what the archive has of each partition."""
+    with archive_at(url) as store:
+        found = list(upkeep.status(store))
+    if terminal.as_json:
+        for one in found:
+            topic, partition = one.log
+            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
+        return
+    shown = [one for one in found if one.objects]
+    terminal.table(
+        ("partition", ">from", ">up to", "archived at", ">bytes", ">removed bytes", ">objects"),
+        (
+            (
+                str(one.log),
+                f"{one.log_start_offset:,}",
+                f"{one.archived_offset:,}",
+                _moment(one.archived_ms),
+                f"{one.size_bytes:,}",
+                f"{one.removed_bytes:,}",
+                f"{one.objects:,}",
+            )
+            for one in shown
+        ),
+    )
+    _tell_empty(terminal, len(found) - len(shown))
+
+
+def prune_archive(terminal: Terminal, url: str, *, dry_run: bool) -> None:
+    """Delete what earlier processes uploaded and no manifest names."""
+    with archive_at(url) as store:
+        found = upkeep.unnamed(store)
+        if not dry_run:
+            store.delete([one.name for one in found.objects])
+    what = f"{len(found.objects):,} objects, {found.size_bytes:,} bytes, that no manifest names"
+    told = {"objects": len(found.objects), "size_bytes": found.size_bytes, "deleted": not dry_run}
+    terminal.result(told, f"{'would delete' if dry_run else 'deleted'} {what}")
+
+
+@contextmanager
+def _progress(terminal: Terminal, what: str, chosen: Selection) -> Iterator[Progress]:
+    total = sum(one.size_bytes for one in chosen.partitions)
+    with terminal.progress(what, total) as meter:
+        lock = Lock()
+
+        def count(_: TopicPartition, size_bytes: int) -> None:
+            with lock:
+                meter.advance(size_bytes)
+
+        yield count
+
+
+def _expected(chosen: Selection) -> Iterable[RestoredPartition]:
+    for one in chosen.partitions:
+        manifest = one.manifest
+        last = manifest.pieces[-1] if manifest.pieces else None
+        yield RestoredPartition(
+            one.log,
+            manifest.log_start_offset,
+            manifest.archived_offset,
+            one.size_bytes,
+            last.archived_ms if last else 0,
+            last.max_timestamp if last else -1,
+        )
+
+
+def _tell_partitions(terminal: Terminal, found: Iterable[RestoredPartition]) -> None:
+    done = list(found)
+    if terminal.as_json:
+        for one in done:
+            topic, partition = one.log
+            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
+        return
+    terminal.table(
+        ("partition", ">from", ">up to", ">bytes", "archived at", "last record time"),
+        (
+            (
+                str(one.log),
+                f"{one.first_offset:,}",
+                f"{one.end_offset:,}",
+                f"{one.size_bytes:,}",
+                _moment(one.archived_ms),
+                _moment(one.max_timestamp),
+            )
+            for one in done
+            if one.size_bytes
+        ),
+    )
+    _tell_empty(terminal, sum(not one.size_bytes for one in done))
+
+
+def _tell_empty(terminal: Terminal, count: int) -> None:
+    if count:
+        terminal.notice(f"{count} partition(s) without records are not listed")
+
+
+def _tell_problems(terminal: Terminal, problems: Iterable[str]) -> None:
+    for problem in problems:
+        terminal.notice(problem)
+
+
+def _without_log(one: RestoredPartition | upkeep.PartitionStatus) -> dict[str, object]:
+    return {name: value for name, value in one._asdict().items() if name != "log"}
+
+
+def _moment(time_ms: int) -> str:
+    if time_ms <= 0:
+        return "-"
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,125 @@
+"""`tidelog restore` and `tidelog archive`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from app.client.commands.session import JsonOption, terminal_session
+
+UrlArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="s3://bucket/folder, gs://…, az://… or file:///folder."),
+]
+TopicsOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic. Repeat the option for more.")
+]
+UntilOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="TIME", help="As it was archived then, such as 2026-11-28T09:30:00Z."
+    ),
+]
+
+archive = typer.Typer(add_completion=False, no_args_is_help=True, help="Look after an archive.")
+
+
+def restore(
+    *,
+    url: UrlArgument,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The new data directory; it must be empty.")
+    ] = None,
+    topics: TopicsOption = None,
+    until: UntilOption = None,
+    verify_only: Annotated[
+        bool, typer.Option("--verify-only", help="Read and verify everything, write nothing.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what there is to restore.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a data directory from an archive.
+
+    tidelog restore s3://backups/log --data-dir data
+    tidelog restore s3://backups/log --data-dir old --topic clicks --until 2026-11-28T09:30Z
+
+    An interrupted restore goes on when the same command is run again; until
+    its end the directory cannot be served. The exit code is 1 if something is
+    damaged; what comes before the damage is restored.
+    """
+    from app.client.archive import (  # noqa: PLC0415 - it loads the engine
+        Wanted,
+        restore_directory,
+        show_selection,
+        verify_archive,
+    )
+    from app.client.failures import Failure  # noqa: PLC0415 - beside it
+
+    with terminal_session(as_json=as_json) as terminal:
+        wanted = Wanted(tuple(topics or ()), until)
+        if dry_run:
+            show_selection(terminal, url, wanted)
+        elif verify_only:
+            verify_archive(terminal, url, wanted)
+        elif data_dir is None:
+            raise Failure("say where to restore to: --data-dir DIR", 2)
+        else:
+            restore_directory(terminal, url, data_dir, wanted)
+
+
+@archive.command()
+def status(*, url: UrlArgument, as_json: JsonOption = False) -> None:
+    """Show what the archive has of each partition.
+
+    tidelog archive status s3://backups/log
+    """
+    from app.client.archive import show_status  # noqa: PLC0415 - it loads the engine
+
+    with terminal_session(as_json=as_json) as terminal:
+        show_status(terminal, url)
+
+
+@archive.command()
+def verify(
+    *,
+    url: UrlArgument,
+    topics: TopicsOption = None,
+    until: UntilOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read every object that a restore would read, and compare the checksums.
+
+    tidelog archive verify s3://backups/log
+
+    It downloads the whole archive. The exit code is 1 if something is damaged.
+    """
+    from app.client.archive import Wanted, verify_archive  # noqa: PLC0415 - it loads the engine
+
+    with terminal_session(as_json=as_json) as terminal:
+        verify_archive(terminal, url, Wanted(tuple(topics or ()), until))
+
+
+@archive.command()
+def prune(
+    *,
+    url: UrlArgument,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be deleted.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what interrupted uploads left in the bucket.
+
+    tidelog archive prune --dry-run s3://backups/log
+
+    Only objects of earlier processes that no manifest names. The service
+    deletes by itself what retention has removed.
+    """
+    from app.client.archive import prune_archive  # noqa: PLC0415 - it loads the engine
+
+    with terminal_session(as_json=as_json) as terminal:
+        prune_archive(terminal, url, dry_run=dry_run)

@@ -1,0 +1,152 @@
+"""`tidelog restore` and `tidelog archive`: a service with an archive, and the way back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from demo.children import ChildFailed, Server, serve_arguments
+from tests.cli.conftest import Run, objects
+
+RECORDS = "/v1/topics/clicks/partitions/0/records"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service that archives every 20 ms; `run` talks to it."""
+    folder = tmp_path_factory.mktemp("archived")
+    arguments = serve_arguments(folder / "data")
+    arguments += ["--archive", f"file://{folder}/bucket"]
+    os.environ["TIDELOG_ARCHIVE_INTERVAL_MS"] = "20"
+    try:
+        with Server(arguments, folder / "output.txt") as server:
+            fill(server)
+            yield server
+    finally:
+        del os.environ["TIDELOG_ARCHIVE_INTERVAL_MS"]
+
+
+def fill(server: Server) -> None:
+    """Ten records and a group's offset; wait until they are archived."""
+    with httpx.Client(base_url=server.url) as client:
+        client.put("/v1/topics/clicks", json={"config": {"retention.ms": "-1"}})
+        for number in range(10):
+            client.post(RECORDS, json={"records": [{"key": "k", "value": number}]})
+        client.put("/v1/groups/g/offsets/clicks/0", json={"offset": 4}).raise_for_status()
+        while "tidelog_archive_lag_seconds 0.0" not in client.get("/metrics").text:
+            pass  # another process archives
+
+
+def ready(server: Server) -> None:
+    """Wait until the logs are open."""
+    while httpx.get(f"{server.url}/readyz").status_code != 200:
+        pass  # another process opens them
+
+
+def url_of(service: Server) -> str:
+    return f"file://{service.log.parent}/bucket"
+
+
+def test_the_status_of_an_archive(run: Run, service: Server) -> None:
+    """For people a table, for programs an object for each partition."""
+    told = objects(run("archive", "status", "--json", url_of(service)).stdout)
+    (clicks,) = (one for one in told if one["topic"] == "clicks")
+    assert (clicks["archived_offset"], clicks["log_start_offset"]) == (10, 0)
+    shown = run("archive", "status", url_of(service)).output
+    assert "clicks-0" in shown
+    assert "49 partition(s) without records are not listed" in shown
+
+
+def test_a_directory_is_restored_and_served(run: Run, service: Server, tmp_path: Path) -> None:
+    """Offsets, records and group offsets as they were; the epoch rises, since some may be lost."""
+    before = run("verify", str(service.log.with_name("data")))
+    assert before.exit_code in {0, 1}  # the service is at work
+    shown = run("restore", url_of(service), "--data-dir", str(tmp_path / "new"))
+    assert shown.exit_code == 0, shown.output
+    assert "clicks-0" in shown.stdout
+    assert f"tidelog serve --data-dir {tmp_path / 'new'}" in shown.stdout
+    assert run("verify", str(tmp_path / "new")).exit_code == 0
+    with (
+        Server(serve_arguments(tmp_path / "new"), tmp_path / "output.txt") as restored,
+        httpx.Client(base_url=restored.url) as client,
+        httpx.Client(base_url=service.url) as original,
+    ):
+        ready(restored)
+        found, wanted = (one.get(f"{RECORDS}?offset=0") for one in (client, original))
+        assert found.json()["records"] == wanted.json()["records"]
+        cursors = [one.get("/v1/groups/g/offsets").json() for one in (client, original)]
+        assert cursors[0] == cursors[1]
+        ids = [one.get("/v1/topics/clicks").json()["topic_id"] for one in (client, original)]
+        assert ids[0] == ids[1]
+        assert found.headers["log-id"] != wanted.headers["log-id"]
+
+
+def test_nothing_is_written_by_a_look(run: Run, service: Server, tmp_path: Path) -> None:
+    """`--dry-run` says what there is, `--verify-only` reads all of it."""
+    dry = run("restore", url_of(service), "--dry-run", "--json", "--topic", "clicks")
+    (told,) = objects(dry.stdout)
+    assert (told["first_offset"], told["end_offset"]) == (0, 10)
+    verified = run("restore", url_of(service), "--verify-only")
+    assert "all of them intact" in verified.stdout
+    assert run("archive", "verify", url_of(service)).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_object_is_named(run: Run, service: Server, tmp_path: Path) -> None:
+    """By `verify` and by `restore`, which restores what comes before it."""
+    bucket = tmp_path / "bucket"
+    shutil.copytree(service.log.parent / "bucket", bucket)
+    segments = sorted(bucket.glob("logs/*/0/*.log"), key=lambda one: one.stat().st_size)
+    damaged = segments[-1]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    verified = run("archive", "verify", f"file://{bucket}")
+    assert verified.exit_code == 1
+    assert damaged.name in verified.stderr
+    restored = run("restore", f"file://{bucket}", "--data-dir", str(tmp_path / "new"), "--json")
+    assert restored.exit_code == 1
+    assert damaged.name in restored.stderr
+
+
+def test_mistakes_are_told_in_one_sentence(run: Run, service: Server, tmp_path: Path) -> None:
+    """A URL, a time, a topic, a directory."""
+    url = url_of(service)
+    for arguments, said in (
+        (("restore", "bucket", "--dry-run"), "not the URL of an archive"),
+        (("restore", url, "--dry-run", "--until", "yesterday"), "is not a time"),
+        (("restore", url, "--dry-run", "--topic", "none"), "'none' is not in"),
+        (("restore", url), "--data-dir"),
+        (("restore", f"file://{tmp_path}/empty", "--dry-run"), "has no archive"),
+        (("restore", url, "--data-dir", str(service.log.parent)), "is not empty"),
+    ):
+        shown = run(*arguments)
+        assert shown.exit_code in {1, 2}
+        assert said in shown.stderr.replace("\n", " "), shown.stderr
+        assert "Traceback" not in shown.output
+
+
+def test_leftovers_are_pruned(run: Run, service: Server) -> None:
+    """A service that runs has none; a look deletes nothing."""
+    (told,) = objects(run("archive", "prune", "--dry-run", "--json", url_of(service)).stdout)
+    assert told == {"objects": 0, "size_bytes": 0, "deleted": False}
+    assert "deleted 0 objects" in run("archive", "prune", url_of(service)).stdout
+
+
+def test_a_second_directory_is_refused_at_its_start(service: Server, tmp_path: Path) -> None:
+    """With a sentence and exit code 1; with --archive-take-over it is the one that archives."""
+    shutil.copytree(service.log.parent / "bucket", tmp_path / "bucket")
+    url = f"file://{tmp_path}/bucket"
+    arguments = [*serve_arguments(tmp_path / "data"), "--archive", url]
+    with (
+        Server(arguments, tmp_path / "refused.txt") as server,
+        pytest.raises(ChildFailed, match="archive of another data directory"),
+    ):
+        server.wait()
+    with Server([*arguments, "--archive-take-over"], tmp_path / "output.txt") as server:
+        ready(server)
+    with Server(arguments, tmp_path / "again.txt") as server:
+        ready(server)
