@@ -126,8 +126,8 @@ class Manifest:
     log_starts: tuple[LogStart, ...] = ()
     """Ascending; the last is the present one."""
     epochs: tuple[EpochOffset, ...] = ()
-    gaps: tuple[tuple[int, int], ...] = ()
-    """Intended gaps between segments: end and next base offset."""
+    gaps: str = ""
+    """The content of `tidelog-segment-gaps`, as it is: damaged, it allows every gap."""
     pieces: tuple[Piece, ...] = ()
     """Ascending, without overlap; pieces of one segment follow each other without a gap."""
     removed: tuple[Removed, ...] = ()

@@ -26,10 +26,9 @@ from engine.archive.manifest import (
 )
 from engine.archive.plan import Plan, Upload, epoch_at, forgotten, plan, with_piece
 from engine.archive.store import ObjectStore
-from engine.checkpoint.tidelog_files import read_gaps
 from engine.clock import Clock
 from engine.config import ArchiveConfig
-from engine.errors import CorruptCheckpoint, LogReplaced, SegmentNotFound
+from engine.errors import LogReplaced, SegmentNotFound
 from engine.fs import names
 from engine.fs.port import FileSystem
 from engine.log.log import Log
@@ -231,14 +230,14 @@ class PartitionArchive:
             version = self._versions[segment] = segment.records.file.version()
         return version
 
-    def _gaps(self) -> tuple[tuple[int, int], ...]:
-        path = self.log.directory / names.SEGMENT_GAPS
-        try:
-            return tuple(
-                (gap.end_offset, gap.base_offset) for gap in read_gaps(self._tools.fs, path)
-            )
-        except CorruptCheckpoint:
-            return ()  # as at a start: then every gap is accepted
+    def _gaps(self) -> str:
+        while True:
+            directory = self.log.directory
+            content = b""
+            with suppress(FileNotFoundError):
+                content = self._tools.fs.read_bytes(directory / names.SEGMENT_GAPS)
+            if self.log.directory == directory:  # else it was moved, and the file with it
+                return content.decode("latin-1")
 
     def _upload_all(
         self, decided: Plan, committed: Committed, manifest: Manifest

@@ -28,9 +28,9 @@ from engine.archive.manifest import LOG, SNAPSHOT, Manifest, ObjectRef, Piece
 from engine.archive.store import ArchiveDamaged, ArchiveError, ObjectMissing, ObjectStore
 from engine.archive.upkeep import load_catalog, load_manifest
 from engine.checkpoint.kafka_files import OffsetCheckpoint, write_epochs, write_topic_id
-from engine.checkpoint.tidelog_files import ProducerIds, SegmentGap, TopicsFile, note_gap
+from engine.checkpoint.tidelog_files import ProducerIds, TopicsFile
 from engine.fs import names
-from engine.fs.directories import DirectoryLock, ensure_directory
+from engine.fs.directories import DirectoryLock, ensure_directory, replace_atomically
 from engine.fs.port import File, FileSystem
 from engine.manager.directories import UNSEEN_PRODUCER_IDS
 from engine.segment.file_records import FileRecords
@@ -369,9 +369,8 @@ def _complete(fs: FileSystem, path: Path) -> Iterator[File]:
 
 def _write_small_files(fs: FileSystem, path: Path, manifest: Manifest) -> None:
     write_topic_id(fs, path / names.PARTITION_METADATA, manifest.topic_id)
-    for end_offset, base_offset in manifest.gaps:
-        if base_offset <= manifest.archived_offset:
-            note_gap(fs, path / names.SEGMENT_GAPS, SegmentGap(end_offset, base_offset))
+    if manifest.gaps:
+        replace_atomically(fs, path / names.SEGMENT_GAPS, manifest.gaps.encode("latin-1"))
     epochs = list(manifest.epochs) or _epochs_in(fs, path, manifest)
     highest = max((entry.epoch for entry in epochs), default=0)
     kept = [entry for entry in epochs if entry.start_offset < manifest.archived_offset]
