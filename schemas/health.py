@@ -39,6 +39,20 @@ class OfflineLog(ResponseModel):
     """What is wrong, for people."""
 
 
+class ArchiveHealth(ResponseModel):
+    """How the archive is; it never makes a service unready."""
+
+    phase: Literal["starting", "running", "failing", "fenced"]
+    """`starting`: the store was not reached yet; `failing`: the last pass could not archive
+    everything; `fenced`: another data directory or process has taken the archive over."""
+    lag_ms: Count
+    """Greatest age of a committed record that may not be archived yet; 0 if all are."""
+    url: str
+    """Where the archive is."""
+    problem: str | None
+    """What went wrong last; null when all is well."""
+
+
 class Readiness(ResponseModel):
     """Whether requests are served; every status but `ready` comes with 503."""
 
@@ -55,6 +69,8 @@ class Readiness(ResponseModel):
     absent if there is none. Their logs refuse appends, and are read as far as the disk can be."""
     offline_logs_count: Count | Absent = None
     """Number of logs that could not be opened; absent if all are open. The others are served."""
+    archive: ArchiveHealth | Absent = None
+    """For callers who may read `/metrics`; absent without an archive."""
     offline_logs: list[OfflineLog] | Absent = None
     """The first 100 of these logs, for callers who may read `/metrics`; `tidelog repair` says what
     can be repaired."""

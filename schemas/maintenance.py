@@ -60,6 +60,9 @@ class SegmentList(Marks):
 
     topic: TopicShown
     partition: PartitionNumber
+    archived_offset: Count | Absent = None
+    """End of what the archive has, exclusive; absent without an archive, or before its first
+    look."""
     segments: list[Segment]
     """Segments in the order of their offsets; the last one is active."""
 

@@ -47,6 +47,9 @@ class Offsets(Marks):
     leader_epoch: LeaderEpoch
     recovery_point: Count
     """Offset below which a restart scans nothing, because indexes and snapshots are on disk too."""
+    archived_offset: Count | Absent = None
+    """End of what the archive has, exclusive; absent without an archive, or before its first
+    look."""
     log_id: LogId
 
 

@@ -12,6 +12,7 @@ from schemas.common import (
     DECIMAL,
     INT32,
     INT32_MAX,
+    Absent,
     Count,
     LeaderEpoch,
     LogId,
@@ -115,6 +116,9 @@ class Partition(Marks):
     leader_epoch: LeaderEpoch
     recovery_point: Count
     """Offset below which a restart scans nothing, because indexes and snapshots are on disk too."""
+    archived_offset: Count | Absent = None
+    """End of what the archive has, exclusive; absent without an archive, or before its first
+    look."""
     size_bytes: Count
     """Bytes of all segments."""
     segments: Count | None

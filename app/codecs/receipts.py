@@ -180,9 +180,10 @@ def log_answer(
 
 def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
     """Return all offsets of one log."""
+    archived = partition.archived_offset
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
-        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,"log_id":"%b"}'
+        b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,%b"log_id":"%b"}'
         % (
             marks.log_start_offset,
             marks.high_watermark,
@@ -190,9 +191,16 @@ def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
             marks.log_end_offset,
             marks.leader_epoch,
             partition.recovery_point,
+            b"" if archived is None else b'"archived_offset":%d,' % archived,
             partition.log_id_at(marks.leader_epoch).encode(),
         )
     )
+
+
+def shown_archived(partition: Partition) -> Mapping[str, object]:
+    """Return how far a log is archived, as a member of an answer; nothing without an archive."""
+    archived = partition.archived_offset
+    return {} if archived is None else {"archived_offset": archived}
 
 
 def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag | None) -> Headers:

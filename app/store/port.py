@@ -351,6 +351,11 @@ class Partition(ABC):
         """A start trusts what is below it."""
 
     @property
+    def archived_offset(self) -> int | None:
+        """The exclusive end of what is archived; None without an archive, or not known yet."""
+        return None
+
+    @property
     @abstractmethod
     def config(self) -> LogConfig:
         """The topic's effective configuration."""

@@ -133,7 +133,7 @@ class Archiver:
             if (known := archives.get(log.topic_partition)) is None or known.is_behind
             if log.watermarks.high_watermark > log.watermarks.log_start_offset
         ]
-        return max(0, now_ms - min(behind, default=now_ms))
+        return max(1, now_ms - min(behind)) if behind else 0
 
     # -- start and stop ----------------------------------------------------------------------
 

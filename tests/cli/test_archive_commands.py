@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from demo.children import ChildFailed, Server, serve_arguments
 from tests.cli.conftest import Run, objects
 
+KILLS = 4
 RECORDS = "/v1/topics/clicks/partitions/0/records"
 
 
@@ -33,12 +35,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def fill(server: Server) -> None:
     """Ten records and a group's offset; wait until they are archived."""
+    ready(server)
     with httpx.Client(base_url=server.url) as client:
         client.put("/v1/topics/clicks", json={"config": {"retention.ms": "-1"}})
         for number in range(10):
             client.post(RECORDS, json={"records": [{"key": "k", "value": number}]})
         client.put("/v1/groups/g/offsets/clicks/0", json={"offset": 4}).raise_for_status()
-        while "tidelog_archive_lag_seconds 0.0" not in client.get("/metrics").text:
+        while not is_archived(client):
             pass  # another process archives
 
 
@@ -150,3 +153,42 @@ def test_a_second_directory_is_refused_at_its_start(service: Server, tmp_path: P
         ready(server)
     with Server(arguments, tmp_path / "again.txt") as server:
         ready(server)
+
+
+@pytest.mark.long
+def test_kills_beside_uploads_cost_nothing_that_was_archived(run: Run, tmp_path: Path) -> None:
+    """The process is killed again and again while it uploads; its bucket stays in order.
+
+    After the last one the bucket is caught up with, and everything acknowledged can be restored.
+    """
+    url = f"file://{tmp_path}/bucket"
+    arguments = [*serve_arguments(tmp_path / "data"), "--archive", url]
+    acknowledged = 0
+    for turn in range(KILLS + 1):
+        with Server(arguments, tmp_path / f"output-{turn}.txt") as server:
+            ready(server)
+            with httpx.Client(base_url=server.url) as client:
+                config = {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
+                client.put("/v1/topics/clicks", json={"config": config}).raise_for_status()
+                for _ in range(8):
+                    records = [{"value": "x" * 10_000, "key": "k"}] * 10
+                    client.post(RECORDS, json={"records": records}).raise_for_status()
+                    acknowledged += 10
+                while turn == KILLS and not is_archived(client):
+                    pass  # another process archives
+            os.kill(server.pid, signal.SIGKILL)
+    shown = run("restore", url, "--data-dir", str(tmp_path / "new"), "--topic", "clicks", "--json")
+    assert shown.exit_code == 0, shown.output
+    (told, _summary) = objects(shown.stdout)
+    assert told["end_offset"] == acknowledged
+    assert run("verify", str(tmp_path / "new")).exit_code == 0
+    original = {one.name: one.read_bytes() for one in (tmp_path / "data/clicks-0").glob("*.log")}
+    copy = {one.name: one.read_bytes() for one in (tmp_path / "new/clicks-0").glob("*.log")}
+    assert copy == original
+    assert run("archive", "prune", url).exit_code == 0
+    assert "intact" in run("archive", "verify", url).stdout
+
+
+def is_archived(client: httpx.Client) -> bool:
+    """Whether everything committed is in the bucket."""
+    return "tidelog_archive_lag_seconds 0.0\n" in client.get("/metrics").text

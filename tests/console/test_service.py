@@ -1,5 +1,6 @@
 """The page of the service: settings and their source, directories, keys, and who may see them."""
 
+import shutil
 from pathlib import Path
 
 import httpx
@@ -126,3 +127,28 @@ def test_health_is_unknown_without_the_metrics_scope(browser: Browser, tmp_path:
             local(served.service).manager.directories[1].fail(OSError(5, "Input/output error"))
             console.text("A data directory takes no more writes").wait_for()
             console.errors.clear()  # the browser reports 401 and 403
+
+
+def test_an_archive_is_shown_and_its_failure_is_the_first_thing_seen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The log says how far it is archived; the overview what is wrong with the bucket."""
+    bucket = tmp_path / "bucket"
+    with (
+        serving(tmp_path / "data", archive=f"file://{bucket}", archive_interval_ms=10) as served,
+        browsing(browser, served.url) as console,
+        httpx.Client(base_url=served.url) as client,
+    ):
+        client.put("/v1/topics/events", json={}).raise_for_status()
+        client.post("/v1/topics/events/ingest", json={"n": 1}).raise_for_status()
+        while client.get("/readyz").json()["archive"]["lag_ms"]:
+            pass  # the archiver has a thread of its own
+        console.open("topics/events/log")
+        console.text("Archived up to").wait_for()
+        console.text("everything committed").wait_for()
+        shutil.move(bucket, tmp_path / "away")
+        bucket.write_bytes(b"in its place")
+        client.post("/v1/topics/events/ingest", json={"n": 2}).raise_for_status()
+        console.open("")
+        alert = console.page.get_by_role("alert")
+        alert.get_by_text(f"The archive file://{bucket} cannot be written").wait_for()

@@ -125,7 +125,7 @@ async def list_topic_configs(exchange: ExchangeDep) -> AnswerResponse:
     return AnswerResponse(configuration.list_topic_configs(exchange.service))
 
 
-_NAMING: Final = frozenset({"detail", "offline_logs"})
+_NAMING: Final = frozenset({"archive", "detail", "offline_logs"})
 """Members of a readiness report that name topics, directories or files."""
 
 _METRICS: Final = """\

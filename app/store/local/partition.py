@@ -236,6 +236,12 @@ class LocalPartition(Partition):
     def log_id_at(self, leader_epoch: int) -> str:
         return f"{self.topic_id}.{leader_epoch}"
 
+    @property
+    def archived_offset(self) -> int | None:
+        archiver = self._runtime.archiver
+        known = archiver and archiver.partitions.get(self.log.topic_partition)
+        return known.state.archived_offset if known and known.state.archived_offset >= 0 else None
+
     def content_version(
         self, start_offset: int, end_offset: int, fetched: Fetched | None
     ) -> str | None:

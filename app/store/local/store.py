@@ -144,6 +144,15 @@ class LocalStore(Store):
         if offline:
             report["offline_logs_count"] = len(offline)
             report["offline_logs"] = [*map(_described, offline[:MAX_OFFLINE_LOGS_TOLD])]
+        archiver = self.runtime.archiver
+        if archiver is not None:
+            url, phase, problem = archiver.report
+            report["archive"] = {
+                "phase": phase.value,
+                "lag_ms": archiver.lag_ms,
+                "url": url,
+                "problem": problem,
+            }
         return report
 
     def shown(self, report: str) -> str:

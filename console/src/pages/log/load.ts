@@ -11,6 +11,8 @@ export interface LogFacts {
   logEnd: bigint;
   leaderEpoch: number;
   recoveryPoint: bigint;
+  /** The end of what the archive has; undefined without an archive. */
+  archivedOffset: bigint | undefined;
   logId: string;
   /** The service's clock when this was loaded. */
   now: number;
@@ -54,6 +56,7 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     logEnd: BigInt(list.log_end_offset),
     leaderEpoch: facts.leader_epoch,
     recoveryPoint: BigInt(facts.recovery_point),
+    archivedOffset: facts.archived_offset === undefined ? undefined : BigInt(facts.archived_offset),
     logId: facts.log_id,
     now: Date.now(),
   };

@@ -168,6 +168,11 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
       <Figure name="Recovery point" note={facts.recoveryPoint === facts.logEnd ? "all synced" : `${count(facts.logEnd - facts.recoveryPoint)} to check after a crash`}>
         {count(facts.recoveryPoint)}
       </Figure>
+      {facts.archivedOffset !== undefined && (
+        <Figure name="Archived up to" note={facts.archivedOffset >= facts.highWatermark ? "everything committed" : `${count(facts.highWatermark - facts.archivedOffset)} to come`}>
+          {count(facts.archivedOffset)}
+        </Figure>
+      )}
     </dl>
   );
 }

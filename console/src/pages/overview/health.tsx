@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { Problem, Schemas } from "../../api/client";
 import { total, type Metrics } from "../../api/metrics";
-import { bytes, count } from "../../ui/format";
+import { bytes, count, duration } from "../../ui/format";
 import { href } from "../../ui/router";
 
 interface Trouble {
@@ -33,6 +33,12 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
   }
   const hidden = Number(ready.offline_logs_count ?? 0) - (ready.offline_logs?.length ?? 0);
   if (hidden > 0) troubles.push({ level: "bad", text: `${count(hidden)} more logs could not be opened.` });
+  const archive = ready.archive;
+  if (archive && archive.phase !== "running") {
+    const since = Number(archive.lag_ms) > 0 ? ` What was committed in the last ${duration(Number(archive.lag_ms))} may not be in it.` : "";
+    const what = { starting: "was not reached yet", failing: "cannot be written", fenced: "belongs to another writer now: nothing more is archived" }[archive.phase];
+    troubles.push({ level: archive.phase === "starting" ? "warn" : "bad", text: `The archive ${archive.url} ${what}. ${archive.problem ?? ""}${since}` });
+  }
   if (!metrics) return troubles;
   const damage = total(metrics, "tidelog_corrupt_reads_total") + total(metrics, "tidelog_scrub_damage_total");
   if (damage) troubles.push({ level: "bad", text: `Damaged data was found ${count(damage)} times since the start: tidelog verify names the places.` });

@@ -1,0 +1,100 @@
+"""What HTTP says of an archive: how far each log is in it, and whether it is well."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import Settings
+from engine.errors import InvalidConfig
+from tests.support.credentials import bearer, create_key
+from tests.support.service import RECORDS, Api, running
+
+LOG = "/v1/topics/events/partitions/0"
+
+pytestmark = pytest.mark.anyio
+
+
+async def told(api: Api, path: str, is_right: Callable[[Any], bool]) -> Any:
+    """Ask until the answer is right; the archiver has a thread of its own."""
+    while True:
+        answer = (await api.client.get(path)).json()
+        if is_right(answer):
+            return answer
+
+
+async def test_each_log_says_how_far_it_is_archived(tmp_path: Path) -> None:
+    """In its offsets, its description and the list of its segments, once the archive has it."""
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
+        await api.create()
+        await api.append("one", "two")
+        for path in (LOG, f"{LOG}/offsets", f"{LOG}/segments"):
+            answer = await told(api, path, lambda body: body.get("archived_offset") == 2)
+            assert answer["high_watermark"] == 2
+        listed = await told(api, "/v1/topics/events/partitions", bool)
+        assert listed["partitions"][0]["archived_offset"] == 2
+
+
+async def test_without_an_archive_nothing_is_said(tmp_path: Path) -> None:
+    """The member is absent, as is the report of readiness."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append("one")
+        for path in (LOG, f"{LOG}/offsets", f"{LOG}/segments"):
+            assert "archived_offset" not in (await api.client.get(path)).json()
+        assert "archive" not in (await api.client.get("/readyz")).json()
+
+
+async def test_an_archive_that_fails_is_reported_and_stops_nothing(tmp_path: Path) -> None:
+    """Appends and readiness do not notice; it is well again when the store is."""
+    bucket = tmp_path / "bucket"
+    async with running(tmp_path / "data", archive=f"file://{bucket}", archive_interval_ms=1) as api:
+        await api.create()
+        await api.append("one")
+        await told(api, f"{LOG}/offsets", lambda body: body.get("archived_offset") == 1)
+        shutil.move(bucket, tmp_path / "away")
+        bucket.write_bytes(b"in its place")
+        await api.append("two")
+        ready = await told(api, "/readyz", lambda body: body["archive"]["phase"] == "failing")
+        assert ready["status"] == "ready"
+        assert ready["archive"]["url"] == f"file://{bucket}"
+        assert ready["archive"]["problem"]
+        assert (await api.client.get(RECORDS)).status_code == 200
+        bucket.unlink()
+        shutil.move(tmp_path / "away", bucket)
+        await told(api, "/readyz", lambda body: body["archive"]["phase"] == "running")
+        await told(api, f"{LOG}/offsets", lambda body: body["archived_offset"] == 2)
+
+
+async def test_where_the_archive_is_needs_the_scope_metrics(tmp_path: Path) -> None:
+    """A load balancer only learns whether the service is ready."""
+    key = create_key(tmp_path / "data", "ops", "metrics")
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url) as api:
+        assert "archive" not in (await api.client.get("/readyz")).json()
+        answer = await api.client.get("/readyz", headers=bearer(key))
+        assert answer.json()["archive"]["url"] == url
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("bucket", "not the URL"), ("file://{data}/inside", "in a data directory")],
+)
+async def test_a_wrong_archive_is_refused_at_the_start(tmp_path: Path, url: str, said: str) -> None:
+    """With a sentence, before anything is opened."""
+    data = tmp_path / "data"
+    wrong: Callable[[], Awaitable[object]] = running(data, archive=url.format(data=data)).__aenter__
+    with pytest.raises(InvalidConfig, match=said):
+        await wrong()
+    assert not data.exists()
+
+
+def test_an_archive_is_for_data_directories() -> None:
+    """On a Kafka cluster there is nothing here to archive."""
+    with pytest.raises(ValueError, match="archive is for data directories"):
+        Settings(archive="s3://bucket", kafka="127.0.0.1:9092")
