@@ -171,8 +171,8 @@ def raw(bench: Bench) -> list[Figure]:
     bench.create_topic("raw")
     paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
     chance = random.Random(3)
-    small = _batch([json_value(chance)] * _RECORDS_OF_64_KIB)
-    large = _batch([chance.randbytes(_LARGE_VALUE_BYTES) for _ in range(_RECORDS)])
+    small = batch_of([json_value(chance)] * _RECORDS_OF_64_KIB)
+    large = batch_of([chance.randbytes(_LARGE_VALUE_BYTES) for _ in range(_RECORDS)])
     of_small, of_large = ([post(path, _BATCHES, one) for path in paths] for one in (small, large))
     rounds = [
         (
@@ -219,7 +219,7 @@ def json_value(chance: random.Random) -> bytes:
     return value
 
 
-def _batch(values: Iterable[bytes]) -> bytes:
+def batch_of(values: Iterable[bytes]) -> bytes:
     """Return an uncompressed batch of the values."""
     now_ms = int(time.time() * 1000)
     return bytes(build_batch([(now_ms, b"key", value, []) for value in values]))

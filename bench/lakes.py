@@ -79,9 +79,24 @@ def _add(table: Table, records: DataFrame, number: int) -> float:
 
 @contextmanager
 def _bucket(folder: Path, program: str) -> Iterator[None]:
-    """Serve a bucket, and tell the libraries how to reach it."""
+    """Serve a bucket, and tell Iceberg's catalogue where it is."""
     from pyiceberg.utils.config import Config  # noqa: PLC0415 -- an extra
 
+    told = {
+        "PYICEBERG_CATALOG__BENCH__URI": f"sqlite:///{folder}/catalog.db",
+        "PYICEBERG_CATALOG__BENCH__WAREHOUSE": "s3://tide/warehouse",
+    }
+    with (
+        s3_server(folder, program),
+        patch.dict(os.environ, told),
+        patch("pyiceberg.catalog._ENV_CONFIG", new_callable=Config),
+    ):
+        yield
+
+
+@contextmanager
+def s3_server(folder: Path, program: str) -> Iterator[None]:
+    """Serve the bucket `tide`, and tell the libraries how to reach it."""
     (folder / "s3" / "tide").mkdir(parents=True)  # a folder is a bucket
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,18 +107,13 @@ def _bucket(folder: Path, program: str) -> Iterator[None]:
         "AWS_SECRET_ACCESS_KEY": "bench-secret",
         "AWS_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
-        "PYICEBERG_CATALOG__BENCH__URI": f"sqlite:///{folder}/catalog.db",
-        "PYICEBERG_CATALOG__BENCH__WAREHOUSE": "s3://tide/warehouse",
     }
     keys = {"ROOT_ACCESS_KEY": "bench", "ROOT_SECRET_KEY": "bench-secret"}
     with (folder / "versitygw.txt").open("wb") as words:
         command = [program, "--port", place, "posix", str(folder / "s3")]
         process = subprocess.Popen(command, env=os.environ | keys, stdout=words, stderr=words)
     try:
-        with (
-            patch.dict(os.environ, told),
-            patch("pyiceberg.catalog._ENV_CONFIG", new_callable=Config),
-        ):
+        with patch.dict(os.environ, told):
             yield
     finally:
         process.terminate()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.appends import ndjson, raw, single
+from bench.archive import archive
 from bench.backfill import backfill
 from bench.crowd import waiting
 from bench.figures import Figure
@@ -36,7 +37,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "lake": lake,
     "follow": follow,
     "kafka": kafka,
+    "archive": archive,
 }
 
-BY_NAME: Final = ("kafka", "lakes")
+BY_NAME: Final = ("archive", "kafka", "lakes")
 """Measures that run only if they are named: they need Java 17 and Maven, or versitygw."""

@@ -17,6 +17,12 @@ from engine.archive.restore import Progress, RestoredPartition, Selection, resto
 from engine.archive.store import ArchiveError, ObjectStore
 from engine.errors import EngineError
 from engine.fs.posix import PosixFileSystem
+from engine.tools.cold_copy import (
+    CopiedPartition,
+    is_data_directory,
+    restore_copy,
+    size_of_copy,
+)
 from engine.types import TopicPartition
 
 
@@ -88,6 +94,52 @@ def restore_directory(terminal: Terminal, url: str, directory: Path, wanted: Wan
     )
     if problems:
         raise ArchiveProblems(f"{len(problems)} problem(s): not everything was restored")
+
+
+def restore_copy_of(
+    terminal: Terminal, source: Path, directory: Path, wanted: Wanted, *, looks_only: bool
+) -> None:
+    """Fill a data directory from a plain copy of another one, and say what of it is usable."""
+    fs = PosixFileSystem()
+    if not is_data_directory(fs, source):
+        raise Failure(f"{source} is neither the URL of an archive nor a copy of a data directory")
+    if wanted.topics or wanted.until or looks_only:
+        raise Failure("a copy is restored as a whole: it has no --topic, --until or look", 2)
+    try:
+        with terminal.progress("bytes copied", size_of_copy(fs, source)) as meter:
+            done = restore_copy(fs, source, directory, lambda _, size: meter.advance(size))
+    except (EngineError, OSError) as error:
+        raise Failure(f"the copy was not restored: {error}") from error
+    if terminal.as_json:
+        for one in done:
+            topic, partition = one.log
+            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
+    else:
+        terminal.table(
+            ("partition", ">from", ">up to", ">bytes", ">bytes cut"),
+            (
+                (
+                    str(one.log),
+                    f"{one.first_offset:,}",
+                    f"{one.end_offset:,}",
+                    f"{one.size_bytes:,}",
+                    f"{one.cut_bytes:,}",
+                )
+                for one in done
+                if one.size_bytes or one.cut_bytes
+            ),
+        )
+        _tell_empty(terminal, sum(not (one.size_bytes or one.cut_bytes) for one in done))
+    problems = [f"{one.log}: {one.problem}" for one in done if one.problem]
+    _tell_problems(terminal, problems)
+    told = {"directory": str(directory), "partitions": len(done), "problems": len(problems)}
+    terminal.result(
+        told,
+        f"{len(done)} partitions in {directory}; what was appended since the copy was made is not "
+        f"in it. Start it with\ntidelog serve --data-dir {directory}",
+    )
+    if problems:
+        raise ArchiveProblems(f"{len(problems)} problem(s): not everything in the copy is usable")
 
 
 def show_selection(terminal: Terminal, url: str, wanted: Wanted) -> None:
@@ -218,7 +270,9 @@ def _tell_problems(terminal: Terminal, problems: Iterable[str]) -> None:
         terminal.notice(problem)
 
 
-def _without_log(one: RestoredPartition | upkeep.PartitionStatus) -> dict[str, object]:
+def _without_log(
+    one: RestoredPartition | CopiedPartition | upkeep.PartitionStatus,
+) -> dict[str, object]:
     return {name: value for name, value in one._asdict().items() if name != "log"}
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from demo.children import ChildFailed, Server, serve_arguments
+from engine.fs import names
 from tests.cli.conftest import Run, objects
 
 KILLS = 4
@@ -119,7 +120,8 @@ def test_mistakes_are_told_in_one_sentence(run: Run, service: Server, tmp_path: 
     """A URL, a time, a topic, a directory."""
     url = url_of(service)
     for arguments, said in (
-        (("restore", "bucket", "--dry-run"), "not the URL of an archive"),
+        (("restore", "bucket", "--dry-run"), "neither the URL of an archive nor a copy"),
+        (("archive", "status", "bucket"), "not the URL of an archive"),
         (("restore", url, "--dry-run", "--until", "yesterday"), "is not a time"),
         (("restore", url, "--dry-run", "--topic", "none"), "'none' is not in"),
         (("restore", url), "--data-dir"),
@@ -192,3 +194,34 @@ def test_kills_beside_uploads_cost_nothing_that_was_archived(run: Run, tmp_path:
 def is_archived(client: httpx.Client) -> bool:
     """Whether everything committed is in the bucket."""
     return "tidelog_archive_lag_seconds 0.0\n" in client.get("/metrics").text
+
+
+def test_a_copy_of_a_directory_at_work_is_restored(
+    run: Run, service: Server, tmp_path: Path
+) -> None:
+    """Torn ends are cut and told; offsets stay, the epoch rises, and it can be served."""
+    data = service.log.with_name("data")
+    shutil.copytree(data, tmp_path / "copy")
+    torn = tmp_path / "copy" / "clicks-0" / f"{0:020d}.log"
+    torn.write_bytes(torn.read_bytes()[:-3])
+    for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT):
+        # of another moment: not believed
+        (tmp_path / "copy" / name).write_text("0\n1\nclicks 0 999999\n")
+    shown = run("restore", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new"), "--json")
+    assert shown.exit_code == 0, shown.output
+    *partitions, summary = objects(shown.stdout)
+    (clicks,) = (one for one in partitions if one["topic"] == "clicks")
+    assert (clicks["first_offset"], clicks["end_offset"]) == (0, 9)
+    assert summary["problems"] == 0
+    assert run("verify", str(tmp_path / "new")).exit_code == 0
+    with (
+        Server(serve_arguments(tmp_path / "new"), tmp_path / "output.txt") as restored,
+        httpx.Client(base_url=restored.url) as client,
+    ):
+        ready(restored)
+        offsets = client.get("/v1/topics/clicks/partitions/0/offsets").json()
+        assert (offsets["log_end_offset"], offsets["leader_epoch"]) == (9, 1)
+    again = run("restore", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new"))
+    assert "is not empty" in again.stderr
+    nothing = run("restore", str(tmp_path), "--data-dir", str(tmp_path / "other"))
+    assert "neither the URL of an archive nor a copy" in nothing.stderr

@@ -9,6 +9,14 @@ import typer
 
 from app.client.commands.session import JsonOption, terminal_session
 
+SourceArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="The archive: s3://bucket/folder, gs://…, az://… or file:///folder; or the folder of "
+        "a plain copy.",
+    ),
+]
 UrlArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="URL", help="s3://bucket/folder, gs://…, az://… or file:///folder."),
@@ -28,7 +36,7 @@ archive = typer.Typer(add_completion=False, no_args_is_help=True, help="Look aft
 
 def restore(
     *,
-    url: UrlArgument,
+    source: SourceArgument,
     data_dir: Annotated[
         Path | None, typer.Option(help="The new data directory; it must be empty.")
     ] = None,
@@ -42,10 +50,11 @@ def restore(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a data directory from an archive.
+    """Make a data directory from an archive, or from a copy of a data directory.
 
     tidelog restore s3://backups/log --data-dir data
     tidelog restore s3://backups/log --data-dir old --topic clicks --until 2026-11-28T09:30Z
+    tidelog restore /snapshots/monday/data --data-dir data
 
     An interrupted restore goes on when the same command is run again; until
     its end the directory cannot be served. The exit code is 1 if something is
@@ -53,6 +62,7 @@ def restore(
     """
     from app.client.archive import (  # noqa: PLC0415 - it loads the engine
         Wanted,
+        restore_copy_of,
         restore_directory,
         show_selection,
         verify_archive,
@@ -61,14 +71,19 @@ def restore(
 
     with terminal_session(as_json=as_json) as terminal:
         wanted = Wanted(tuple(topics or ()), until)
-        if dry_run:
-            show_selection(terminal, url, wanted)
+        is_copy = "://" not in source
+        looks_only = dry_run or verify_only
+        if is_copy and (data_dir is not None or looks_only):
+            target = data_dir or Path()
+            restore_copy_of(terminal, Path(source), target, wanted, looks_only=looks_only)
+        elif dry_run:
+            show_selection(terminal, source, wanted)
         elif verify_only:
-            verify_archive(terminal, url, wanted)
+            verify_archive(terminal, source, wanted)
         elif data_dir is None:
             raise Failure("say where to restore to: --data-dir DIR", 2)
         else:
-            restore_directory(terminal, url, data_dir, wanted)
+            restore_directory(terminal, source, data_dir, wanted)
 
 
 @archive.command()

@@ -1,0 +1,233 @@
+"""The archive: what it takes from appends, how fast it fills a bucket, and the way back.
+
+The server is versitygw, as in `bench.lakes`; it shares the two cores with the service, so every
+figure is a ratio of two measures in one run, in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import httpx
+import obstore
+
+from app.buckets import CHUNK_BYTES, PARTS_AT_ONCE, open_bucket
+from app.client.connection import Connection, topic_path
+from bench.appends import batch_of, json_value
+from bench.figures import Figure
+from bench.lakes import s3_server
+from bench.load import post
+from bench.memory import present_bytes
+from bench.start import wait_until_ready
+from bench.target import Bench, Loaded
+from demo.children import Server, serve_arguments
+from engine.archive.restore import restore, select
+from engine.archive.store import ObjectStore
+from engine.fs.posix import PosixFileSystem
+
+_ROUNDS: Final = 3
+_PARTITIONS: Final = 4
+_RECORDS_OF_64_KIB: Final = 403
+_PACE_BYTES: Final = 50_000_000
+_BACKLOG_BYTES: Final = 1_000_000_000
+_MANY: Final = 1_000
+_MB: Final = 1_000_000
+_BATCHES: Final = "application/vnd.kafka.recordbatch.v2"
+_JSON: Final = "application/json"
+
+
+def archive(bench: Bench) -> list[Figure]:
+    """Appends with and without an archive, a backlog, a restore, and a thousand partitions."""
+    program = shutil.which("versitygw")
+    if program is None:
+        raise SystemExit("archive: versitygw is not in the path")
+    with ExitStack() as stack:
+        stack.enter_context(s3_server(bench.folder, program))
+        return [*_appends(bench), *_backlog(bench), _memory(bench)]
+
+
+@contextmanager
+def _service(bench: Bench, name: str, url: str | None) -> Iterator[Bench]:
+    """Serve an empty directory, with an archive or without."""
+    arguments = serve_arguments(bench.folder / name)
+    arguments += [] if url is None else ["--archive", url]
+    with (
+        Server(arguments, bench.folder / f"{name}.txt") as service,
+        httpx.Client() as client,
+        Connection(service.url) as connection,
+    ):
+        wait_until_ready(service, client)
+        yield replace(bench, service=service, connection=connection)
+
+
+def _appends(bench: Bench) -> list[Figure]:
+    chance = random.Random(3)
+    batch = batch_of([json_value(chance)] * _RECORDS_OF_64_KIB)
+    paths = [topic_path("raw", partition, "batches") for partition in range(_PARTITIONS)]
+    large = [post(path, _BATCHES, batch) for path in paths]
+    record = b'{"records":[{"key":"AA","value":%s}]}' % json_value(chance)
+    small = [post(topic_path("single", 0, "records"), _JSON, record)]
+    pace = _PACE_BYTES / len(batch)
+    with (
+        _service(bench, "archived", "s3://tide/appends") as on,
+        _service(bench, "alone", None) as off,
+    ):
+        for one in (on, off):
+            one.create_topic("raw", segment_bytes="104857600")
+            one.create_topic("single", partitions=1)
+        rounds = [
+            (
+                off.load(large, 8, rate_per_s=pace),
+                on.load(large, 8, rate_per_s=pace),
+                off.load(large, 64),
+                on.load(large, 64),
+                off.load(small, 64),
+                on.load(small, 64),
+            )
+            for _ in range(_ROUNDS)
+        ]
+    paced_off, paced_on, large_off, large_on, small_off, small_on = zip(*rounds, strict=True)
+    cost = median(
+        (with_it.processor_s - without.processor_s) / with_it.result.seconds
+        for without, with_it in zip(paced_off, paced_on, strict=True)
+    )
+    return [
+        _ratio("64 KiB raw batches, archive on ÷ off", large_off, large_on, _rate, 0.9),
+        _ratio("their p99 at 50 MB/s, on ÷ off", paced_off, paced_on, _p99, 1.1, ceiling=True),
+        _ratio("small appends, 64 connections, on ÷ off", small_off, small_on, _rate, 0.95),
+        Figure(
+            "processor time of the uploader at 50 MB/s",
+            cost,
+            "cores",
+            target=0.15,
+            is_ceiling=True,
+            note=f"median of {_ROUNDS}",
+        ),
+    ]
+
+
+def _rate(loaded: Loaded) -> float:
+    return loaded.per_second
+
+
+def _p99(loaded: Loaded) -> float:
+    return loaded.result.p99_ms
+
+
+def _ratio(
+    name: str,
+    off: Sequence[Loaded],
+    on: Sequence[Loaded],
+    figure: Callable[[Loaded], float],
+    target: float,
+    *,
+    ceiling: bool = False,
+) -> Figure:
+    pairs = [figure(with_it) / figure(alone) for alone, with_it in zip(off, on, strict=True)]
+    note = ", ".join(f"{figure(a):,.1f} → {figure(b):,.1f}" for a, b in zip(off, on, strict=True))
+    return Figure(name, median(pairs), "ratio", target=target, is_ceiling=ceiling, note=note)
+
+
+def _backlog(bench: Bench) -> list[Figure]:
+    """A directory that fills up without an archive, then gets one; and its restore."""
+    chance = random.Random(4)
+    with _service(bench, "backlog", None) as filling:
+        filling.create_topic("raw", segment_bytes="104857600")
+        batch = batch_of([chance.randbytes(980) for _ in range(1_000)])
+        requests = [post(topic_path("raw", n, "batches"), _BATCHES, batch) for n in range(4)]
+        while _size(bench.folder / "backlog") < _BACKLOG_BYTES:
+            replace(filling, seconds=1.0).load(requests, 4)
+    started = time.perf_counter()
+    with _service(bench, "backlog", "s3://tide/backlog") as archiving:
+        while "tidelog_archive_lag_seconds 0.0\n" not in _metrics(archiving):
+            time.sleep(0.05)
+        upload_s = time.perf_counter() - started
+    size_bytes = _size(bench.folder / "backlog")
+    copied_s = _plain_copy(bench)
+    store, target = open_bucket("s3://tide/backlog"), bench.folder / "restored"
+    chosen = select(store)
+    started = time.perf_counter()
+    restore(store, PosixFileSystem(), target, chosen, lambda *_: None)
+    restore_s = time.perf_counter() - started
+    download_s = _plain_download(store, bench.folder / "downloaded")
+    rates = [size_bytes / _MB / one for one in (upload_s, copied_s, restore_s, download_s)]
+    return [
+        Figure(
+            "upload of a backlog ÷ a copy with the same library",
+            copied_s / upload_s,
+            "ratio",
+            target=0.8,
+            note=f"{size_bytes / 1e9:.1f} GB, start included: {rates[0]:,.0f} and {rates[1]:,.0f} "
+            "MB/s",
+        ),
+        Figure(
+            "restore ÷ download of the same objects",
+            download_s / restore_s,
+            "ratio",
+            target=0.7,
+            note=f"checksums and syncs included: {rates[2]:,.0f} and {rates[3]:,.0f} MB/s",
+        ),
+    ]
+
+
+def _plain_copy(bench: Bench) -> float:
+    """Upload the same files with the library alone, as many parts at once."""
+    store = obstore.store.from_url("s3://tide/copy", client_options={"allow_http": True})
+    started = time.perf_counter()
+    for path in sorted((bench.folder / "backlog").rglob("*.log")):
+        obstore.put(store, path.name, path, chunk_size=CHUNK_BYTES, max_concurrency=PARTS_AT_ONCE)
+    return time.perf_counter() - started
+
+
+def _plain_download(store: ObjectStore, target: Path) -> float:
+    """Download the segments one after the other into files that are synced."""
+    target.mkdir()
+    started = time.perf_counter()
+    for number, one in enumerate(store.list("logs/")):
+        if one.name.endswith(".log"):
+            with (target / str(number)).open("wb") as file:
+                for data in store.read(one.name):
+                    file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+    return time.perf_counter() - started
+
+
+def _memory(bench: Bench) -> Figure:
+    """What a thousand archived partitions add to the service's memory."""
+    grown: list[float] = []
+    for name, url in (("many-alone", None), ("many-archived", "s3://tide/many")):
+        with _service(bench, name, url) as one:
+            one.create_topic("many", _MANY)
+            body = b'{"records":[{"value":1}]}'
+            for partition in range(_MANY):
+                one.ask("POST", topic_path("many", partition, "records"), _JSON, body)
+            if url is not None:
+                while "tidelog_archive_lag_seconds 0.0\n" not in _metrics(one):
+                    time.sleep(0.1)
+            grown.append(present_bytes(one.service.pid) / 2**20)
+    return Figure(
+        "memory for 1,000 archived partitions",
+        grown[1] - grown[0],
+        "MiB",
+        target=30,
+        is_ceiling=True,
+        note=f"{grown[0]:,.0f} → {grown[1]:,.0f} MiB",
+    )
+
+
+def _metrics(bench: Bench) -> str:
+    return httpx.get(f"{bench.service.url}/metrics").text
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.log"))
