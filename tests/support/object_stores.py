@@ -183,6 +183,11 @@ def versitygw(folder: Path, program: str) -> Iterator[str]:
             stderr=words,
         )
     try:
+        host, _, port = place.partition(":")
+        while process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    break
         yield f"http://{place}"
     finally:
         process.terminate()
