@@ -13,6 +13,7 @@ from engine.records.batch import BatchView
 from engine.records.control import ControlType, build_end_marker
 from engine.types import AppendOrigin, FetchIsolation
 from tests.interleavings import judging
+from tests.interleavings.archiving import Archiving
 from tests.interleavings.history import History
 from tests.interleavings.outcome import Outcome
 from tests.support.driven_log import IDEMPOTENT, TRANSACTIONAL
@@ -345,3 +346,20 @@ def scrub(history: History, random: Random) -> Work | None:
     if not history.is_first("scrub"):
         return None
     return Work("scrub", history.scene.machine.runtime.scrubber.run_pass, judging.was_scrubbed)
+
+
+@planned(4)
+def archive(history: History, random: Random) -> Work | None:
+    """The archive of a log is visited by one thread at a time."""
+    if not history.is_first("archive"):
+        return None
+    archiving = Archiving(history.scene)
+    if random.random() < 0.6:
+        archiving.visit()
+
+    def judge(history: History, outcome: Outcome) -> None:
+        judging.succeeded(history, outcome)
+        if not history.is_closing:
+            archiving.check()
+
+    return Work("visit of the archive", archiving.visit, judge)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from random import Random
-from threading import RLock
 
 from engine.archive.store import ObjectMissing, StoredObject, StoreUnavailable
 from engine.types import Buffer
@@ -32,7 +31,6 @@ class Bucket:
         self._late: list[StoredObject] = []
         self.is_late = False
         """Whether a listing may be an earlier one."""
-        self._lock = RLock()
 
     def put(self, name: str, content: Iterable[Buffer], size_bytes: int) -> None:
         self._enter()
@@ -61,11 +59,11 @@ class Bucket:
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         self._enter()
-        with self._lock:
-            present = [StoredObject(name, len(one), 0) for name, one in self.objects.items()]
-            listed = self._late if self.is_late and self._random.random() < 0.5 else present
-            if self._random.random() < 0.3:
-                self._late = present
+        objects = list(self.objects.items())  # at once: another thread may put one
+        present = [StoredObject(name, len(one), 0) for name, one in objects]
+        listed = self._late if self.is_late and self._random.random() < 0.5 else present
+        if self._random.random() < 0.3:
+            self._late = present
         return iter([one for one in listed if one.name.startswith(prefix)])
 
     def delete(self, names: Iterable[str]) -> None:
