@@ -156,12 +156,10 @@ class Archiver:
         The next start archives the rest. After a failed pass nothing more is tried.
         """
         self._ending.set()
-        if self._thread.is_alive():
+        if self._pool is not None:  # it was started
             self._thread.join(LAST_PASS_MS / 1000)
-        self._stopping.set()
-        if self._thread.is_alive():
+            self._stopping.set()
             self._thread.join()
-        if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _run(self) -> None:

@@ -125,10 +125,8 @@ class Documents:
     def _newest_of_listed(self) -> tuple[Document | None, ArchiveDamaged | None]:
         damage: ArchiveDamaged | None = None
         for number in reversed(self._found):
-            content = self._get(self.name_of(number))
-            if content is None:
-                continue  # removed since
             try:
+                content = self._get(self.name_of(number)) or b""  # if it was removed since
                 return decode(content, self.name_of(number)), damage
             except ArchiveDamaged as error:
                 damage = error

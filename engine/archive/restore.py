@@ -163,25 +163,30 @@ class _Journal:
         self._path = directory / names.RESTORE_FILE
         self._lock = Lock()
         self._done: dict[str, list[str]] = {}
-        self._read()
+        size_bytes = self._read()
         self._file = fs.open(self._path, create=True)
+        self._file.truncate(size_bytes)
         if not self._file.size_bytes:
             self._file.append(_line({"restore_of": url}))
             self._file.sync()
             fs.sync_directory(directory)
 
-    def _read(self) -> None:
+    def _read(self) -> int:
+        """Read the lines; return where a torn one begins, whose file is written again."""
         try:
             content = self._fs.read_bytes(self._path)
         except FileNotFoundError:
-            return
-        for line in content.splitlines():
+            return 0
+        size_bytes = 0
+        for line in content.splitlines(keepends=True):
             try:
-                done = json.loads(line)
+                done = json.loads(line if line.endswith(b"\n") else b"")
             except ValueError:
-                break  # a torn line: its file is written again
+                break
             if "file" in done:
                 self._done[done["file"]] = done["objects"]
+            size_bytes += len(line)
+        return size_bytes
 
     def is_done(self, path: Path, made_of: Sequence[str]) -> bool:
         return self._done.get(self._name(path)) == list(made_of)

@@ -98,9 +98,7 @@ def restore_copy(
             _copy(fs, path / name, target / name, partial(progress, log))
         _raise_epoch(fs, target)
         fs.sync_directory(target)
-    with suppress(CorruptCheckpoint):
-        ids = ProducerIds(fs, directory)
-        ids.reserve_through(ids.reserved_end + UNSEEN_PRODUCER_IDS)
+    _skip_producer_ids(fs, directory)
     fs.sync_directory(directory)
     return _recover(fs, directory)
 
@@ -148,6 +146,17 @@ def _raise_epoch(fs: FileSystem, directory: Path) -> None:
         epochs = []
     highest = max((entry.epoch for entry in epochs), default=0)
     write_epochs(fs, path, [*epochs, EpochOffset(highest + 1, INT64_MAX)])
+
+
+def _skip_producer_ids(fs: FileSystem, directory: Path) -> None:
+    """Reserve far more producer ids than the copied service can have given out since."""
+    ids = ProducerIds(fs, directory)
+    try:
+        end_id = ids.reserved_end
+    except CorruptCheckpoint:
+        fs.remove(ids.path)  # those in the logs are seen at the start
+        ids, end_id = ProducerIds(fs, directory), 0
+    ids.reserve_through(end_id + UNSEEN_PRODUCER_IDS)
 
 
 def _recover(fs: FileSystem, directory: Path) -> list[CopiedPartition]:

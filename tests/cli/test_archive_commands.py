@@ -125,6 +125,8 @@ def test_mistakes_are_told_in_one_sentence(run: Run, service: Server, tmp_path: 
         (("restore", url, "--dry-run", "--until", "yesterday"), "is not a time"),
         (("restore", url, "--dry-run", "--topic", "none"), "'none' is not in"),
         (("restore", url), "--data-dir"),
+        (("restore", url, "--dry-run", "--until", "2020-01-01T00:00", "--topic", "a"), "time"),
+        (("restore", str(tmp_path), "--data-dir", str(tmp_path)), "neither the URL"),
         (("restore", f"file://{tmp_path}/empty", "--dry-run"), "has no archive"),
         (("restore", url, "--data-dir", str(service.log.parent)), "is not empty"),
     ):
@@ -141,6 +143,7 @@ def test_leftovers_are_pruned(run: Run, service: Server) -> None:
     assert "deleted 0 objects" in run("archive", "prune", url_of(service)).stdout
 
 
+@pytest.mark.long
 def test_a_second_directory_is_refused_at_its_start(service: Server, tmp_path: Path) -> None:
     """With a sentence and exit code 1; with --archive-take-over it is the one that archives."""
     shutil.copytree(service.log.parent / "bucket", tmp_path / "bucket")
@@ -221,7 +224,31 @@ def test_a_copy_of_a_directory_at_work_is_restored(
         ready(restored)
         offsets = client.get("/v1/topics/clicks/partitions/0/offsets").json()
         assert (offsets["log_end_offset"], offsets["leader_epoch"]) == (9, 1)
+    shown = run("restore", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "third"))
+    assert "clicks-0" in shown.stdout
+    assert "without records are not listed" in shown.stderr
     again = run("restore", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new"))
     assert "is not empty" in again.stderr
     nothing = run("restore", str(tmp_path), "--data-dir", str(tmp_path / "other"))
     assert "neither the URL of an archive nor a copy" in nothing.stderr
+
+
+def test_a_copy_that_is_damaged_says_so(run: Run, service: Server, tmp_path: Path) -> None:
+    """In the midst of a log, and in the small files: what can be used is used."""
+    copy = tmp_path / "copy"
+    shutil.copytree(service.log.with_name("data"), copy)
+    log = copy / "clicks-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    (copy / "clicks-0" / names.LEADER_EPOCH_CHECKPOINT).write_text("damaged")
+    (copy / names.PRODUCER_ID_FILE).write_text("damaged")
+    for arguments in (["--dry-run"], ["--data-dir", str(tmp_path / "a"), "--topic", "clicks"]):
+        refused = run("restore", str(copy), *arguments)
+        assert refused.exit_code == 2
+        assert "as a whole" in refused.stderr
+    shown = run("restore", str(copy), "--data-dir", str(tmp_path / "new"))
+    assert shown.exit_code == 1
+    assert "not everything in the copy is usable" in shown.stderr
+    with Server(serve_arguments(tmp_path / "new"), tmp_path / "output.txt") as restored:
+        ready(restored)

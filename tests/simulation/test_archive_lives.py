@@ -14,11 +14,11 @@ from engine.log.results import Committed, CommittedSegment
 from tests.simulation.archive_lives import live
 from tests.support.campaign import seed_of_today
 
-PER_TEST = 20
+PER_TEST = 10
 FRESH_PER_DAY = 20
 
 
-@pytest.mark.parametrize("first", range(0, 60, PER_TEST))
+@pytest.mark.parametrize("first", range(0, 30, PER_TEST))
 def test_what_is_restored_is_what_was_committed(first: int) -> None:
     """Fixed seeds; `python -m tests.simulation.archive_lives FIRST COUNT` runs any others."""
     assert sum(live(seed).restored for seed in range(first, first + PER_TEST)) > PER_TEST

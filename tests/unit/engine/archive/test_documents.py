@@ -163,3 +163,28 @@ def test_old_versions_that_could_not_be_deleted_are_deleted_later() -> None:
             documents.load()
         numbers = sorted(int(n[-25:-5]) for n in bucket.objects if n.endswith(".json"))
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+def test_a_torn_version_that_no_listing_shows_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader asks for it, since a listing may be late, and takes the one before it."""
+    bucket = Bucket()
+    documents = written(bucket, 2)
+    listed = list(bucket.list("folder/"))
+    bucket.objects[documents.name_of(3)] = b"{"
+    monkeypatch.setattr(bucket, "list", lambda _: iter(listed))
+    found = Documents(bucket, PREFIX).load()
+    assert found is not None
+    assert found.number == 2
+
+
+def test_a_torn_version_of_another_writer_is_no_reason_to_stop() -> None:
+    """It may have died in the midst of it: the next number is free."""
+    bucket = Bucket()
+    documents = written(bucket, 1)
+    bucket.objects[documents.name_of(2)] = b"{"
+    with pytest.raises(Overtaken):
+        documents.write(1, {"value": "mine"})
+    documents.load()
+    assert documents.write(1, {"value": "mine"}).number == 3
