@@ -69,6 +69,11 @@ def folder_in(url: str) -> Path | None:
             f"{url!r} is not the URL of an archive: s3://bucket/folder, gs://bucket/folder, "
             "az://account/container/folder or file:///folder"
         )
+    if parts.username or parts.password or parts.query:
+        raise ArchiveError(
+            "the URL of an archive has no credentials and no query: they belong into the "
+            "environment, by the names that docs/backup.md lists"
+        )
     if parts.scheme != "file":
         return None
     if parts.netloc:

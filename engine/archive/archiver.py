@@ -113,7 +113,7 @@ class Archiver:
         self._catalog: Catalog | None = None
         self._partitions: dict[TopicPartition, PartitionArchive] = {}
         """Of the present logs; replaced as a whole by the archiver's thread."""
-        self._started_ms = clock.now_ms()
+        self._started_ms = clock.monotonic_ms()
         self._next = 0
         """Where the next pass begins, so that no partition is always the last."""
         self.report = ArchiveReport(store.url, ArchivePhase.STARTING, None)
@@ -126,14 +126,19 @@ class Archiver:
     @property
     def lag_ms(self) -> int:
         """How old the oldest committed record may be that is not archived; 0 if none is."""
-        now_ms, archives = self._clock.now_ms(), self._partitions
-        behind = [
-            (0 if known is None else known.state.caught_up_ms) or self._started_ms
-            for log in self._manager.logs()
-            if (known := archives.get(log.topic_partition)) is None or known.is_behind
-            if log.watermarks.high_watermark > log.watermarks.log_start_offset
-        ]
-        return max(1, now_ms - min(behind)) if behind else 0
+        archives = self._partitions
+        since_ms: list[int] = []
+        for log in self._manager.logs():
+            known = archives.get(log.topic_partition)
+            marks = log.watermarks
+            is_behind = marks.high_watermark > marks.log_start_offset
+            if known is not None:
+                is_behind = known.is_behind
+            if is_behind:
+                caught_up_ms = None if known is None else known.state.caught_up_ms
+                since_ms.append(self._started_ms if caught_up_ms is None else caught_up_ms)
+        now_ms = self._clock.monotonic_ms()  # wall clocks jump
+        return max(1, now_ms - min(since_ms)) if since_ms else 0
 
     # -- start and stop ----------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ SNAPSHOT: Final = "snapshot"
 MAX_GROWTH: Final = 64
 """How many moments of an active segment are kept when it is sealed."""
 
-_FOLDER: Final = "logs/"
+LOGS: Final = "logs/"
+"""The prefix of the objects of all logs."""
 _NAME: Final = re.compile(
     r"logs/[A-Za-z0-9_-]{22}/[0-9]+/"
     r"[0-9]{10}-[0-9]{20}-[0-9]{10}-(?P<writer>[0-9]+)-[0-9]+\.[a-z]+"
@@ -38,12 +39,17 @@ _NAME: Final = re.compile(
 
 def folder_of(topic_id: str, partition: int | None = None) -> str:
     """Return the prefix of all objects of a topic, or of one partition."""
-    return f"{_FOLDER}{topic_id}/" + ("" if partition is None else f"{partition}/")
+    return f"{LOGS}{topic_id}/" + ("" if partition is None else f"{partition}/")
 
 
 def manifest_prefix(topic_id: str, partition: int) -> str:
     """Return the prefix of the versions of a partition's manifest."""
     return f"{folder_of(topic_id, partition)}manifest-"
+
+
+def topic_id_of(name: str) -> str:
+    """Return the topic id in the name of an object of a log."""
+    return name.removeprefix(LOGS).partition("/")[0]
 
 
 def writer_of(name: str) -> int | None:

@@ -95,8 +95,8 @@ class ArchiveState(NamedTuple):
     """The segment of the last archived batch; -1 if none is."""
     end_position: int
     """The end of that batch in the segment's file."""
-    caught_up_ms: int
-    """Everything that was committed at this time is archived; 0 if that was never so."""
+    caught_up_ms: int | None
+    """Everything that was committed at this monotonic time is archived; None if it never was."""
 
 
 class _Checksums:
@@ -147,7 +147,7 @@ class PartitionArchive:
         """Whether the last visit ended before everything was archived, for the others' sake."""
         self._seen: object = None
         """What the log looked like at the last visit that archived all of it."""
-        self.state = ArchiveState(-1, -1, 0, 0)
+        self.state = ArchiveState(-1, -1, 0, None)
 
     @property
     def is_behind(self) -> bool:
@@ -187,10 +187,10 @@ class PartitionArchive:
         written = self._written
         if written is None:
             written = self._load()
-        now_ms = tools.clock.now_ms()
+        now_ms, begun_ms = tools.clock.now_ms(), tools.clock.monotonic_ms()
         seen = self._glance()
         if seen == self._seen and not written.removed:
-            self.state = self.state._replace(caught_up_ms=now_ms)
+            self.state = self.state._replace(caught_up_ms=begun_ms)
             return
         committed = self.log.reader.committed(self._version_of)
         decided = plan(committed, written, now_ms)
@@ -205,7 +205,7 @@ class PartitionArchive:
         tools.store.delete(garbage)
         if is_complete:
             self._seen = seen
-            self.state = self.state._replace(caught_up_ms=now_ms)
+            self.state = self.state._replace(caught_up_ms=begun_ms)
 
     def _glance(self) -> object:
         """Return what differs whenever the archive has something to do; cheap."""

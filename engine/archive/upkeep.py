@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from engine.archive.catalog import CATALOG, Catalog
 from engine.archive.documents import Documents
-from engine.archive.manifest import Manifest, folder_of, manifest_prefix, writer_of
+from engine.archive.manifest import LOGS, Manifest, manifest_prefix, topic_id_of, writer_of
 from engine.archive.ownership import WRITERS
 from engine.archive.store import ArchiveError, ObjectStore, StoredObject
 from engine.types import TopicPartition
@@ -74,23 +74,26 @@ def status(store: ObjectStore) -> Iterator[PartitionStatus]:
 
 
 def unnamed(store: ObjectStore) -> Prunable:
-    """Return the objects of earlier writers that no manifest names.
+    """Return the objects of earlier writers that no manifest names, and those of unknown topics.
 
     Those of the present writer may be named by its next manifest.
     """
     newest = Documents(store, WRITERS).load()
     present = 0 if newest is None else newest.number
-    found: list[StoredObject] = []
-    for topic in load_catalog(store).topics:
+    # The objects first, then what names them: a topic is in the catalogue before its first object,
+    # and a manifest names what was uploaded before it.
+    listed = list(store.list(LOGS))
+    topics = {topic.entry.id: topic for topic in load_catalog(store).topics}
+    named: set[str] = set()
+    for topic_id, topic in topics.items():
         for partition in range(topic.entry.partitions):
-            folder = folder_of(topic.entry.id, partition)
-            listed = list(store.list(folder))  # before the manifest, which then names all of them
-            manifest = load_manifest(store, topic.entry.id, partition)
-            named = manifest.object_names() if manifest is not None else set()
-            found += [
-                one
-                for one in listed
-                if one.name not in named
-                if (writer := writer_of(one.name)) is not None and writer < present
-            ]
-    return Prunable(found)
+            manifest = load_manifest(store, topic_id, partition)
+            named |= manifest.object_names() if manifest is not None else set()
+    return Prunable([one for one in listed if _is_left(one.name, named, topics, present)])
+
+
+def _is_left(name: str, named: Container[str], topics: Container[str], present: int) -> bool:
+    if topic_id_of(name) not in topics:
+        return True
+    writer = writer_of(name)
+    return name not in named and writer is not None and writer < present

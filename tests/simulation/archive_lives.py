@@ -223,7 +223,7 @@ class Life:
     def see_visits(self) -> None:
         """Note for each partition what its archive now surely has."""
         for archive in self.archiver.partitions.values():
-            if archive.state.caught_up_ms == self.world.clock.now_ms():
+            if archive.state.caught_up_ms == self.world.clock.monotonic_ms():
                 model = self.model_of(archive.log)
                 model.visited = len(model.versions) - 1
                 model.least_end = archive.log.watermarks.high_watermark

@@ -126,6 +126,8 @@ def test_content_that_fails_leaves_no_object(store: ObjectStore) -> None:
         ("bucket", "not the URL"),
         ("ftp://bucket/x", "not the URL"),
         ("s3://", "not the URL"),
+        ("s3://key:secret@bucket/x", "no credentials"),
+        ("s3://bucket/x?region=eu", "no query"),
         ("file://folder/x", "write file:///folder/x"),
         ("file:///proc/none/x", "cannot be used"),
     ],
