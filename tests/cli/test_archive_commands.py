@@ -95,6 +95,9 @@ def test_nothing_is_written_by_a_look(run: Run, service: Server, tmp_path: Path)
     dry = run("restore", url_of(service), "--dry-run", "--json", "--topic", "clicks")
     (told,) = objects(dry.stdout)
     assert (told["first_offset"], told["end_offset"]) == (0, 10)
+    for until in ("4102444800000", "2100-01-01T00:00:00+00:00"):
+        later = run("restore", url_of(service), "--dry-run", "--until", until)
+        assert "clicks-0" in later.stdout
     verified = run("restore", url_of(service), "--verify-only")
     assert "all of them intact" in verified.stdout
     assert run("archive", "verify", url_of(service)).exit_code == 0
@@ -127,6 +130,7 @@ def test_mistakes_are_told_in_one_sentence(run: Run, service: Server, tmp_path: 
         (("restore", url), "--data-dir"),
         (("restore", url, "--dry-run", "--until", "2020-01-01T00:00", "--topic", "a"), "time"),
         (("restore", str(tmp_path), "--data-dir", str(tmp_path)), "neither the URL"),
+        (("restore", url, "--data-dir", "/proc/nowhere"), "the restore stopped"),
         (("restore", f"file://{tmp_path}/empty", "--dry-run"), "has no archive"),
         (("restore", url, "--data-dir", str(service.log.parent)), "is not empty"),
     ):

@@ -130,6 +130,7 @@ def test_content_that_fails_leaves_no_object(store: ObjectStore) -> None:
         ("s3://bucket/x?region=eu", "no query"),
         ("file://folder/x", "write file:///folder/x"),
         ("file:///proc/none/x", "cannot be used"),
+        ("az://account", "cannot be used"),
     ],
 )
 def test_a_wrong_url_is_told(url: str, said: str) -> None:

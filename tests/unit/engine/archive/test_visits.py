@@ -16,6 +16,7 @@ from engine.archive.ownership import WRITERS, claim, read_tokens, write_tokens
 from engine.archive.plan import with_piece
 from engine.archive.restore import restore, select, verify
 from engine.archive.store import ArchiveDamaged, ArchiveError, StoreUnavailable
+from engine.archive.upkeep import status
 from engine.cleaner.cleaner import LogCleaner
 from engine.config import ArchiveConfig, CleanerConfig, EngineConfig
 from engine.errors import CorruptCheckpoint, LogReplaced, SegmentNotFound, StorageOffline
@@ -253,7 +254,7 @@ def test_a_claim_that_another_process_made_meanwhile_is_seen(
 
 
 def test_tokens_that_are_no_texts_are_damage() -> None:
-    """Written by hand."""
+    """Somebody wrote the file by hand."""
     world = World()
     write_tokens(world.fs, DATA, [1])  # type: ignore[list-item]  # that is the fault
     with pytest.raises(CorruptCheckpoint):
@@ -438,3 +439,27 @@ def test_a_stop_archives_what_is_left() -> None:
     runtime.close()
     assert restored(bucket) == [b"one"]
     assert {one.manifest.archived_offset for one in select(bucket).partitions} == {1}
+
+
+def test_a_partition_of_which_nothing_is_archived_yet_has_no_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its topic is in the catalogue already; a restore makes the partition anew, empty."""
+    bucket = Bucket()
+    with pytest.raises(ArchiveError, match="no archive"):
+        list(status(bucket))
+    listed = bucket.list
+
+    def fail_for_logs(prefix: str) -> Any:
+        if prefix.startswith("logs/"):
+            raise StoreUnavailable("503 Slow Down")
+        return listed(prefix)
+
+    with site(bucket) as here:
+        here.commit(b"one")
+        with monkeypatch.context() as patched:
+            patched.setattr(bucket, "list", fail_for_logs)
+            assert not here.archive()
+        assert list(status(bucket)) == []
+        assert select(bucket).partitions == []
+        assert restored(bucket) == []
