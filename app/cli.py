@@ -217,12 +217,11 @@ def serve(
         _refuse(f"the settings are not valid: {error}")
     except CannotListen as error:
         _refuse(str(error))
-    if isinstance(failure, InvalidConfig):
-        _refuse(f"the settings are not valid: {failure}")
     if failure is not None:
-        what = (
+        where = (
             "Kafka cluster cannot be used" if settings.kafka else "data directory cannot be opened"
         )
+        what = "settings are not valid" if isinstance(failure, InvalidConfig) else where
         _refuse(f"the {what}: {failure}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,9 +31,14 @@ from bench.memory import present_bytes
 from bench.start import wait_until_ready
 from bench.target import Bench, Loaded
 from demo.children import Server, serve_arguments
+from engine.archive.archiver import Archiver
 from engine.archive.restore import restore, select
 from engine.archive.store import ObjectStore
+from engine.clock import SystemClock
+from engine.config import ArchiveConfig
 from engine.fs.posix import PosixFileSystem
+from engine.metrics import NullRecorder
+from engine.runtime import Runtime
 
 _ROUNDS: Final = 3
 _PARTITIONS: Final = 4
@@ -51,7 +57,11 @@ def archive(bench: Bench) -> list[Figure]:
     if program is None:
         raise SystemExit("archive: versitygw is not in the path")
     with ExitStack() as stack:
-        stack.enter_context(s3_server(bench.folder, program))
+        # A bucket is on another machine: on this disk it would be the disk that is measured.
+        memory = Path("/dev/shm")  # noqa: S108 - below it mkdtemp makes a folder of its own
+        place = tempfile.mkdtemp(dir=memory if memory.is_dir() else bench.folder)
+        stack.callback(shutil.rmtree, place)
+        stack.enter_context(s3_server(Path(place), program))
         return [*_appends(bench), *_backlog(bench), _memory(bench)]
 
 
@@ -96,22 +106,10 @@ def _appends(bench: Bench) -> list[Figure]:
             for _ in range(_ROUNDS)
         ]
     paced_off, paced_on, large_off, large_on, small_off, small_on = zip(*rounds, strict=True)
-    cost = median(
-        (with_it.processor_s - without.processor_s) / with_it.result.seconds
-        for without, with_it in zip(paced_off, paced_on, strict=True)
-    )
     return [
         _ratio("64 KiB raw batches, archive on ÷ off", large_off, large_on, _rate, 0.9),
         _ratio("their p99 at 50 MB/s, on ÷ off", paced_off, paced_on, _p99, 1.1, ceiling=True),
         _ratio("small appends, 64 connections, on ÷ off", small_off, small_on, _rate, 0.95),
-        Figure(
-            "processor time of the uploader at 50 MB/s",
-            cost,
-            "cores",
-            target=0.15,
-            is_ceiling=True,
-            note=f"median of {_ROUNDS}",
-        ),
     ]
 
 
@@ -146,11 +144,7 @@ def _backlog(bench: Bench) -> list[Figure]:
         requests = [post(topic_path("raw", n, "batches"), _BATCHES, batch) for n in range(4)]
         while _size(bench.folder / "backlog") < _BACKLOG_BYTES:
             replace(filling, seconds=1.0).load(requests, 4)
-    started = time.perf_counter()
-    with _service(bench, "backlog", "s3://tide/backlog") as archiving:
-        while "tidelog_archive_lag_seconds 0.0\n" not in _metrics(archiving):
-            time.sleep(0.05)
-        upload_s = time.perf_counter() - started
+    upload_s, processor_s = _upload(bench.folder / "backlog", "s3://tide/backlog")
     size_bytes = _size(bench.folder / "backlog")
     copied_s = _plain_copy(bench)
     store, target = open_bucket("s3://tide/backlog"), bench.folder / "restored"
@@ -166,8 +160,15 @@ def _backlog(bench: Bench) -> list[Figure]:
             copied_s / upload_s,
             "ratio",
             target=0.8,
-            note=f"{size_bytes / 1e9:.1f} GB, start included: {rates[0]:,.0f} and {rates[1]:,.0f} "
-            "MB/s",
+            note=f"{size_bytes / 1e9:.1f} GB: {rates[0]:,.0f} and {rates[1]:,.0f} MB/s",
+        ),
+        Figure(
+            "processor time of the uploader at 50 MB/s",
+            processor_s / size_bytes * _PACE_BYTES,
+            "cores",
+            target=0.15,
+            is_ceiling=True,
+            note=f"{processor_s / size_bytes * 1e9:.2f} s a GB",
         ),
         Figure(
             "restore ÷ download of the same objects",
@@ -177,6 +178,27 @@ def _backlog(bench: Bench) -> list[Figure]:
             note=f"checksums and syncs included: {rates[2]:,.0f} and {rates[3]:,.0f} MB/s",
         ),
     ]
+
+
+def _upload(directory: Path, url: str) -> tuple[float, float]:
+    """Archive a directory in this process; return the seconds, and those of a processor."""
+    runtime = Runtime(directory)
+    runtime.open()
+    clock = SystemClock()
+    archiver = Archiver(
+        runtime.manager,
+        open_bucket(url),
+        fs=PosixFileSystem(),
+        clock=clock,
+        config=ArchiveConfig(),
+        recorder=NullRecorder(),
+    )
+    started, processor_s = time.perf_counter(), time.process_time()
+    while archiver.lag_ms:
+        archiver.run_pass()
+    passed = time.perf_counter() - started, time.process_time() - processor_s
+    runtime.close()
+    return passed
 
 
 def _plain_copy(bench: Bench) -> float:

@@ -277,6 +277,5 @@ def _without_log(
 
 
 def _moment(time_ms: int) -> str:
-    if time_ms <= 0:
-        return "-"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if time_ms > 0 else "-"

@@ -303,8 +303,6 @@ class Archiver:
             while running:
                 yield from _ended(running)
         finally:
-            for future in running:
-                future.cancel()
             wait(running)
 
     # -- small things ------------------------------------------------------------------------

@@ -463,3 +463,10 @@ def test_a_partition_of_which_nothing_is_archived_yet_has_no_status(
         assert list(status(bucket)) == []
         assert select(bucket).partitions == []
         assert restored(bucket) == []
+
+
+def test_a_runtime_with_an_archive_may_be_closed_before_it_is_opened() -> None:
+    """Nothing was started, and the bucket was never asked."""
+    bucket, world = Bucket(), World()
+    Runtime(DATA, SMALL_CONFIG, fs=world.fs, scheduler=world.scheduler, archive=bucket).close()
+    assert not bucket.operations
