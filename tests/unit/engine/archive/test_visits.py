@@ -21,6 +21,7 @@ from engine.cleaner.cleaner import LogCleaner
 from engine.config import ArchiveConfig, CleanerConfig, EngineConfig
 from engine.errors import CorruptCheckpoint, LogReplaced, SegmentNotFound, StorageOffline
 from engine.fs import names
+from engine.log.log import Log
 from engine.log.read.segment_files import FileKind
 from engine.records.builder import build_batch
 from engine.runtime import Runtime
@@ -470,3 +471,23 @@ def test_a_runtime_with_an_archive_may_be_closed_before_it_is_opened() -> None:
     bucket, world = Bucket(), World()
     Runtime(DATA, SMALL_CONFIG, fs=world.fs, scheduler=world.scheduler, archive=bucket).close()
     assert not bucket.operations
+
+
+def test_a_log_that_is_moved_while_its_gaps_are_read_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restore without the gaps would cut the log at one."""
+    bucket = Bucket()
+    with site(bucket) as here:
+        here.commit(b"zero")
+        here.commit(b"one", b"two", b"three")
+        here.runtime.manager.truncate(here.log(), 2)  # inside a batch: it leaves a gap
+        here.commit(b"four")
+        real = here.log().directory
+        places = iter([DATA / "moved-away"])
+        monkeypatch.setattr(Log, "directory", property(lambda _: next(places, real)))
+        here.archive()
+        monkeypatch.undo()
+        (found,) = select(bucket).partitions
+        assert found.manifest.gaps
+        assert restored(bucket) == [b"zero", b"four"]
