@@ -625,7 +625,7 @@ class Settings(KafkaSettings):
         values = {
             field.name: getattr(self, field.name)
             for field in fields(EngineConfig)
-            if field.name in own and field.name != "archive"  # here the URL, there its settings
+            if field.name in own
         }
         values["default_topic_config"] = canonical(self.default_topic_config)
         values["archive"] = ArchiveConfig(

@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from engine.archive.catalog import CATALOG, Catalog
@@ -64,20 +63,6 @@ class ArchiveReport(NamedTuple):
 
 class Stopping(Exception):
     """The service stops: an upload under way is given up."""
-
-
-@dataclass(slots=True)
-class _Failures:
-    """The failures of one pass. Its methods are called by one thread."""
-
-    in_a_row: int = 0
-    last: Exception | None = None
-
-    def note(self, error: Exception | None) -> bool:
-        """Note the result of a partition; return whether the pass goes on."""
-        self.in_a_row = 0 if error is None else self.in_a_row + 1
-        self.last = error or self.last
-        return self.in_a_row < MAX_FAILURES
 
 
 class Archiver:
@@ -193,7 +178,7 @@ class Archiver:
     # -- passes ------------------------------------------------------------------------------
 
     def run_pass(self) -> bool:
-        """Archive everything that is committed; return whether nothing is missing.
+        """Archive what is committed, of a backlog a part; return whether it went well.
 
         Raises Stopping. Every other failure is in the report.
         """
@@ -271,7 +256,7 @@ class Archiver:
         self._partitions = partitions
         waiting = list(partitions.values())
         first = self._next % max(1, len(waiting))
-        failures = _Failures()
+        in_a_row, last = 0, None
         for count, (archive, error) in enumerate(
             self._visited([*waiting[first:], *waiting[:first]])
         ):
@@ -280,10 +265,12 @@ class Archiver:
             if error is not None:
                 self._recorder.archive_failed(archive.log.topic_partition)
                 _LOG.warning("%s was not archived: %s", archive.log.topic_partition, error)
-            if not failures.note(error):
+            in_a_row = 0 if error is None else in_a_row + 1
+            last = error or last
+            if in_a_row >= MAX_FAILURES:
                 self._next = first + count + 1
                 break
-        return failures.last
+        return last
 
     def _visited(
         self, archives: Iterable[PartitionArchive]

@@ -97,9 +97,9 @@ class Documents:
         """
         for _ in range(_ATTEMPTS):
             self._found = self._listed()
-            last = self.name_of(self._found[-1]) if self._found else self._begun
-            if (self._get(last) is not None) == bool(self._found):
-                return self._newest()
+            last = self._get(self.name_of(self._found[-1]) if self._found else self._begun)
+            if (last is not None) == bool(self._found):
+                return self._newest(last)
         raise StoreUnavailable(f"{self._store.url} lists {self._prefix}… as it was, not as it is")
 
     def _listed(self) -> list[int]:
@@ -108,8 +108,17 @@ class Documents:
         matches = (self._pattern.fullmatch(one.name) for one in listed)
         return sorted(int(match[1]) for match in matches if match)
 
-    def _newest(self) -> Document | None:
-        newest, damage = self._newest_of_listed()
+    def _newest(self, content: bytes | None) -> Document | None:
+        """Return the newest version; `content` is that of the highest number that was listed."""
+        newest: Document | None = None
+        damage: ArchiveDamaged | None = None
+        for number in reversed(self._found):
+            try:
+                newest = decode(content or b"", self.name_of(number))
+                break
+            except ArchiveDamaged as error:
+                damage = error
+                content = self._get(self.name_of(number - 1))
         number = self.next_number
         while (content := self._get(self.name_of(number))) is not None:  # the listing was late
             self._found.append(number)
@@ -121,16 +130,6 @@ class Documents:
         if newest is None and damage is not None:
             raise damage
         return newest
-
-    def _newest_of_listed(self) -> tuple[Document | None, ArchiveDamaged | None]:
-        damage: ArchiveDamaged | None = None
-        for number in reversed(self._found):
-            try:
-                content = self._get(self.name_of(number)) or b""  # if it was removed since
-                return decode(content, self.name_of(number)), damage
-            except ArchiveDamaged as error:
-                damage = error
-        return None, damage
 
     @property
     def next_number(self) -> int:

@@ -154,7 +154,8 @@ class Manifest:
 
     def chains(self) -> dict[int, tuple[Piece, ...]]:
         """Return the pieces of each segment, by its base offset."""
-        return chains_of(self.pieces)
+        by_segment = groupby(self.pieces, attrgetter("base_offset"))
+        return {base: tuple(chain) for base, chain in by_segment}
 
     def object_names(self) -> set[str]:
         """Return the names of all objects that it needs, removed ones included."""
@@ -224,8 +225,3 @@ class Manifest:
                 if not is_next or LOG not in piece.objects:
                     raise ArchiveDamaged(f"{name}: the pieces of segment {base_offset} do not fit")
                 position, end_offset = piece.end_position, piece.end_offset
-
-
-def chains_of(pieces: Iterable[Piece]) -> dict[int, tuple[Piece, ...]]:
-    """Return the pieces of each segment, by its base offset; they are ascending."""
-    return {base: tuple(chain) for base, chain in groupby(pieces, attrgetter("base_offset"))}

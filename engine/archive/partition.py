@@ -55,7 +55,7 @@ _INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACT
 
 
 class ByteRate:
-    """A limit of bytes per second for all threads together."""
+    """A limit of bytes per second for all threads together; `engine.throttle` is for one."""
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
@@ -249,20 +249,17 @@ class PartitionArchive:
             if size_bytes >= VISIT_BYTES:
                 self.has_more = True
                 return manifest, False
-            chain = manifest.chains().get(upload.segment.base_offset, ())
             try:
-                piece, goes_on = self._upload(upload, chain, committed)
+                piece, goes_on = self._upload(upload, committed)
             except (SegmentNotFound, LogReplaced):
                 return manifest, False  # the log has changed: the next visit decides anew
             manifest = with_piece(manifest, piece, goes_on=goes_on, max_growth=MAX_GROWTH)
             size_bytes += piece.size_bytes
         return manifest, True
 
-    def _upload(
-        self, upload: Upload, chain: Sequence[Piece], committed: Committed
-    ) -> tuple[Piece, bool]:
+    def _upload(self, upload: Upload, committed: Committed) -> tuple[Piece, bool]:
         """Upload one piece; return whether the segment still begins with those before it."""
-        segment, position, first_offset = upload
+        segment, position, first_offset, chain = upload
         reader, tools = self.log.reader, self._tools
         epoch = epoch_at(committed.epochs, segment.end_offset - 1)
         file = reader.open_file(segment.base_offset, FileKind.LOG)

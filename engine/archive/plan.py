@@ -22,6 +22,8 @@ class Upload(NamedTuple):
     segment: CommittedSegment
     position: int
     first_offset: int
+    chain: Sequence[Piece]
+    """What is archived of the segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def plan(log: Committed, archived: Manifest, now_ms: int) -> Plan:
 
     A piece stays if its segment exists, was not compacted since, and its last offset is in the same
     leader epoch as then: so a truncation that cut it is seen even after other records took its
-    offsets. A piece below the log start stays until its segment is removed.
+    offsets. A segment that lies wholly below the log start counts as removed.
     """
     segments = {segment.base_offset: segment for segment in log.segments}
     kept: list[Piece] = []
@@ -85,10 +87,11 @@ def _missing(segment: CommittedSegment, chain: Sequence[Piece]) -> Upload | None
     position = chain[-1].end_position if chain else 0
     if segment.is_sealed:
         is_whole = len(chain) == 1 and chain[0].is_sealed and position == segment.size_bytes
-        return None if is_whole else Upload(segment, 0, segment.base_offset)
+        return None if is_whole else Upload(segment, 0, segment.base_offset, chain)
     if position == segment.size_bytes:
         return None
-    return Upload(segment, position, chain[-1].end_offset if chain else segment.base_offset)
+    first_offset = chain[-1].end_offset if chain else segment.base_offset
+    return Upload(segment, position, first_offset, chain)
 
 
 def epoch_at(epochs: Sequence[EpochOffset], offset: int) -> int:
@@ -103,8 +106,11 @@ def with_piece(manifest: Manifest, piece: Piece, *, goes_on: bool, max_growth: i
     If it `goes_on`, it begins with their bytes: it remembers when they were archived, and no
     restore needs them. Otherwise compaction came between, and they count as removed.
     """
-    before = manifest.chains().get(piece.base_offset, ())
-    replaced = [one for one in before if one.end_position > piece.position]
+    replaced = [
+        one
+        for one in manifest.pieces
+        if one.base_offset == piece.base_offset and one.end_position > piece.position
+    ]
     if replaced and goes_on:
         piece = replace(piece, growth=_growth_of(replaced, max_growth))
     gone = set(map(id, replaced))

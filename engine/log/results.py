@@ -172,8 +172,6 @@ class CommittedSegment(NamedTuple):
     end_offset: int
     size_bytes: int
     """The bytes of the `.log` file below the high watermark."""
-    file_bytes: int
-    """The length of the `.log` file."""
     max_timestamp: int
     """The largest record timestamp in the file, in ms; -1 without one."""
     is_sealed: bool

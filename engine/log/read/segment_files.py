@@ -87,7 +87,6 @@ def committed(view: LogView, version_of: Callable[[Segment], str]) -> list[Commi
                 segment.base_offset,
                 max(segment.base_offset, min(marks.high_watermark, end or INT64_MAX)),
                 segment.size_bytes if is_sealed else readable_end(segment, marks.high),
-                segment.size_bytes,
                 segment.maximum.timestamp,
                 is_sealed,
                 version_of(segment) if is_sealed else "",
