@@ -107,7 +107,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A piece that is no longer part of the log, or that another piece replaces."""
+    """A piece that was removed from the log, or replaced by another piece."""
 
     piece: Piece
     removed_ms: int

@@ -252,7 +252,7 @@ class PartitionArchive:
             try:
                 piece, goes_on = self._upload(upload, committed)
             except (SegmentNotFound, LogReplaced):
-                return manifest, False  # the log has changed: the next visit decides anew
+                return manifest, False  # the log has changed: the next visit plans again
             manifest = with_piece(manifest, piece, goes_on=goes_on, max_growth=MAX_GROWTH)
             size_bytes += piece.size_bytes
         return manifest, True

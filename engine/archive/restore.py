@@ -29,8 +29,14 @@ from engine.archive.store import ArchiveDamaged, ArchiveError, ObjectMissing, Ob
 from engine.archive.upkeep import load_catalog, load_manifest
 from engine.checkpoint.kafka_files import OffsetCheckpoint, write_epochs, write_topic_id
 from engine.checkpoint.tidelog_files import ProducerIds, TopicsFile
+from engine.errors import InvalidDataDirectory
 from engine.fs import names
-from engine.fs.directories import DirectoryLock, ensure_directory, replace_atomically
+from engine.fs.directories import (
+    DirectoryLock,
+    ensure_directory,
+    ensure_empty,
+    replace_atomically,
+)
 from engine.fs.port import File, FileSystem
 from engine.manager.directories import UNSEEN_PRODUCER_IDS
 from engine.segment.file_records import FileRecords
@@ -87,7 +93,7 @@ def select(
 ) -> Selection:
     """Return what the archive has of these topics, or of all, at a time, or now.
 
-    Raises ArchiveError if there is no archive, or a topic is not in it, StoreUnavailable.
+    Raises ArchiveError if there is no archive or it lacks a topic, StoreUnavailable.
     """
     catalog = load_catalog(store)
     there = catalog.present if until_ms is None else catalog.at(until_ms)
@@ -241,7 +247,11 @@ def restore(
     """
     ensure_directory(fs, directory)
     with DirectoryLock(fs, directory):
-        _ensure_free(fs, directory)
+        if not fs.exists(directory / names.RESTORE_FILE):
+            try:
+                ensure_empty(fs, directory, besides=(names.LOCK_FILE,))
+            except InvalidDataDirectory as error:
+                raise ArchiveError(str(error)) from error
         journal = _Journal(fs, directory, store.url)
         try:
             target = _Target(fs, store, directory, journal, progress)
@@ -253,15 +263,6 @@ def restore(
             raise
         journal.end()
     return done
-
-
-def _ensure_free(fs: FileSystem, directory: Path) -> None:
-    found = set(fs.list_directory(directory)) - names.NOT_PARTITIONS - {names.LOCK_FILE}
-    if found and names.RESTORE_FILE not in found:
-        raise ArchiveError(
-            f"{directory} is not empty ({min(found)}): choose a new directory, or move what "
-            "is there away"
-        )
 
 
 def _restore_one(target: _Target, one: ArchivedPartition) -> RestoredPartition:
@@ -345,7 +346,7 @@ def _first_bytes(target: _Target, log: TopicPartition, piece: Piece) -> Iterator
 def _restore_companion(
     target: _Target, log_path: Path, kind: str, ref: ObjectRef, end_offset: int
 ) -> None:
-    """Write an index or the snapshot; without it the start makes it anew from the log."""
+    """Write an index or the snapshot. If it is damaged, leave it out: startup rebuilds it."""
     is_snapshot = kind == SNAPSHOT
     name = names.snapshot_name(end_offset) if is_snapshot else f"{log_path.stem}.{kind}"
     path = log_path.with_name(name)
@@ -354,7 +355,7 @@ def _restore_companion(
     try:
         content = b"".join(checked(target.store, ref))
     except _Bad as error:
-        _LOG.warning("%s is left out, the start makes it anew: %s", path, error)
+        _LOG.warning("%s is left out, startup rebuilds it: %s", path, error)
         return
     with _complete(target.fs, path) as file:
         file.append(content)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Self
 
 from engine.errors import DirectoryLocked, InvalidDataDirectory
-from engine.fs.names import LOCK_FILE, TEMPORARY_SUFFIX
+from engine.fs.names import LOCK_FILE, NOT_PARTITIONS, TEMPORARY_SUFFIX
 from engine.fs.port import FileSystem
 
 
@@ -34,6 +34,17 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
         fs.make_directory(path, parents=True)
         for one in missing:
             fs.sync_directory(one.parent)
+
+
+def ensure_empty(fs: FileSystem, directory: Path, besides: Collection[str] = ()) -> None:
+    """Raise InvalidDataDirectory if the directory has content that no file system puts there."""
+    found = set(fs.list_directory(directory)).difference(NOT_PARTITIONS, besides)
+    if found:
+        raise InvalidDataDirectory(
+            f"{directory} is not empty ({min(found)}): choose a new directory, or move what is "
+            "there away",
+            name=min(found),
+        )
 
 
 def ensure_files(fs: FileSystem, directory: Path, names: Iterable[str]) -> None:

@@ -34,11 +34,10 @@ from engine.fs.port import FileSystem
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.manager.topics import Topic
-from engine.metrics import NullRecorder
 from engine.records.batch import BatchView, stamp_offset_and_epoch
 from engine.records.builder import build_batch
 from engine.records.varint import decode_unsigned_varint, encode_unsigned_varint
-from engine.scheduler import ThreadScheduler
+from engine.tools.offline import open_logs
 from engine.topic_keys import ADOPTED_DEFAULTS, MIB
 from engine.types import Buffer
 
@@ -173,15 +172,7 @@ def export_topics(
             f"directories; not {','.join(map(str, replicas))}"
         )
     before = _Checkpoint.read(fs, checkpoint)
-    manager = LogManager(
-        directories,
-        fs=fs,
-        clock=(clock := SystemClock()),
-        scheduler=ThreadScheduler(clock),  # never started: the broker finishes delayed removals
-        recorder=NullRecorder(),
-        config=config,
-    )
-    manager.open()
+    manager = open_logs(fs, directories, config)
     try:
         _ensure_whole(manager)
         placement = _Placement(node, replicas, config.default_topic_config)
@@ -189,7 +180,7 @@ def export_topics(
         next_producer_id, _ = manager.allocate_producer()
         records.append(producer_ids_record(next_producer_id))
         exported = Exported(len(manager.topics()), len(manager.logs()), next_producer_id)
-        timestamp = clock.now_ms()
+        timestamp = SystemClock().now_ms()
     finally:
         manager.close()
     replace_atomically(fs, checkpoint, before.extended(records, timestamp))

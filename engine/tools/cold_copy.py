@@ -2,7 +2,7 @@
 
 Such a copy (`rsync`, a snapshot of the volume) has each file as it was at some moment, not all at
 the same. So only what can be believed alone is taken: the `.log` files, the topics, the log starts,
-the leader epochs, the gaps. Everything else is made anew: each log is scanned from its start, and
+the leader epochs, the gaps. Everything else is rebuilt: each log is scanned from its start, and
 cut at the first batch that is torn or damaged. Its leader epoch rises, because records that the
 copy lacks may have been read.
 """
@@ -15,18 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from engine.archive.restore import Progress
 from engine.checkpoint.kafka_files import read_epochs, write_epochs
 from engine.checkpoint.tidelog_files import ProducerIds
-from engine.clock import SystemClock
 from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint, InvalidDataDirectory
 from engine.fs import names
-from engine.fs.directories import ensure_directory
+from engine.fs.directories import ensure_directory, ensure_empty
 from engine.fs.port import FileSystem
 from engine.manager.directories import UNSEEN_PRODUCER_IDS
-from engine.manager.manager import LogManager
-from engine.metrics import NullRecorder
-from engine.scheduler import ThreadScheduler
+from engine.tools.offline import open_logs
 from engine.types import INT64_MAX, EpochOffset, TopicPartition
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -37,9 +35,6 @@ _OF_PARTITION: Final = (
     names.PARTITION_METADATA,
     names.SEGMENT_GAPS,
 )
-
-Progress = Callable[[TopicPartition, int], None]
-"""Told the partition and the number of bytes that were just copied."""
 
 
 class CopiedPartition(NamedTuple):
@@ -80,13 +75,7 @@ def restore_copy(
     `LogManager.open` raises.
     """
     ensure_directory(fs, directory)
-    found = set(fs.list_directory(directory)) - names.NOT_PARTITIONS
-    if found:
-        raise InvalidDataDirectory(
-            f"{directory} is not empty ({min(found)}): choose a new directory, or move what is "
-            "there away",
-            name=min(found),
-        )
+    ensure_empty(fs, directory)
     for name in _OF_DIRECTORY:
         _copy(fs, source / name, directory / name)
     for log, path in _partitions(fs, source).items():
@@ -160,19 +149,8 @@ def _skip_producer_ids(fs: FileSystem, directory: Path) -> None:
 
 
 def _recover(fs: FileSystem, directory: Path) -> list[CopiedPartition]:
-    clock = SystemClock()
-    scheduler = ThreadScheduler(clock)
-    scheduler.start()
-    manager = LogManager(
-        directory,
-        fs=fs,
-        clock=clock,
-        scheduler=scheduler,
-        recorder=NullRecorder(),
-        config=EngineConfig(),
-    )
+    manager = open_logs(fs, [directory], EngineConfig())
     try:
-        manager.open()
         done = [
             CopiedPartition(
                 log.topic_partition,
@@ -191,4 +169,3 @@ def _recover(fs: FileSystem, directory: Path) -> list[CopiedPartition]:
         return sorted(done)
     finally:
         manager.close()
-        scheduler.stop()

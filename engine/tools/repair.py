@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
-from engine.clock import SystemClock
 from engine.config import EngineConfig
 from engine.errors import CorruptCheckpoint
 from engine.fs import names
@@ -22,11 +21,9 @@ from engine.fs.directories import DirectoryLock
 from engine.fs.names import parse_partition_directory
 from engine.fs.port import FileSystem
 from engine.log.results import Recovery
-from engine.manager.manager import LogManager
 from engine.manager.membership import OfflineLog
-from engine.metrics import NullRecorder
-from engine.scheduler import ThreadScheduler
 from engine.tools.findings import Finding, Severity
+from engine.tools.offline import open_logs
 from engine.tools.verify import DirectoryCheck
 from engine.types import TopicPartition
 
@@ -146,16 +143,7 @@ def carry_out(
             damages = [one for log, one in plan.cuts.items() if log.parent == path]
             if damages:
                 _distrust(fs, path, damages)
-    clock = SystemClock()
-    manager = LogManager(
-        paths,
-        fs=fs,
-        clock=clock,
-        scheduler=ThreadScheduler(clock),  # never started: delayed removals are left to the service
-        recorder=NullRecorder(),
-        config=config or EngineConfig(),
-    )
-    manager.open()
+    manager = open_logs(fs, paths, config or EngineConfig())
     try:
         recovered = {log.topic_partition: log.durability.recovery for log in manager.logs()}
         return Carried(recovered, manager.offline_logs)
