@@ -7,11 +7,10 @@ or from the machine's role. docs/backup.md.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -39,6 +38,8 @@ MAX_RETRIES: Final = 3
 """Then the next pass tries again."""
 
 _DELETED_AT_ONCE: Final = 1_000
+
+_FS: Final = PosixFileSystem()
 
 
 def open_bucket(url: str) -> Bucket:
@@ -159,7 +160,7 @@ class Folder(Bucket):
 
     def __init__(self, url: str, directory: Path) -> None:
         try:
-            ensure_directory(PosixFileSystem(), directory)
+            ensure_directory(_FS, directory)
             store = LocalStore(directory, automatic_cleanup=False)
         except (BaseError, OSError, ValueError) as error:
             raise ArchiveError(f"{url} cannot be used: {_first_line(error)}") from error
@@ -178,14 +179,12 @@ class Folder(Bucket):
     def _sync(self, name: str) -> None:
         """Sync the file, and the directories that lead to it: any of them may be new."""
         path = self._directory / name
-        ways = chain((path,), (one for one in path.parents if one.is_relative_to(self._directory)))
         with self._asking():
-            for one in ways:
-                descriptor = os.open(one, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            with _FS.open(path, read_only=True) as file:
+                file.sync_all()
+            for one in path.parents:
+                if one.is_relative_to(self._directory):
+                    _FS.sync_directory(one)
 
 
 class _Exists(Exception):
