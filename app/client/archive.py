@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from app.buckets import open_bucket
 from app.client.failures import Failure
+from app.client.record_lines import iso_ms
 from app.client.terminal import Terminal
 from engine.archive import upkeep
 from engine.archive.restore import Progress, RestoredPartition, Selection, restore, select, verify
@@ -24,6 +25,8 @@ from engine.tools.cold_copy import (
     size_of_copy,
 )
 from engine.types import TopicPartition
+
+_Row = TypeVar("_Row", RestoredPartition, CopiedPartition, upkeep.PartitionStatus)
 
 
 class ArchiveProblems(Failure):
@@ -49,14 +52,11 @@ def moment_ms(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return iso_ms(text)
     except ValueError as error:
         raise Failure(
             f"{text!r} is not a time: write 2026-11-28T09:30:00Z, or milliseconds since 1970", 2
         ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 @contextmanager
@@ -110,26 +110,19 @@ def restore_copy_of(
             done = restore_copy(fs, source, directory, lambda _, size: meter.advance(size))
     except (EngineError, OSError) as error:
         raise Failure(f"the copy was not restored: {error}") from error
-    if terminal.as_json:
-        for one in done:
-            topic, partition = one.log
-            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
-    else:
-        terminal.table(
-            ("partition", ">from", ">up to", ">bytes", ">bytes cut"),
-            (
-                (
-                    str(one.log),
-                    f"{one.first_offset:,}",
-                    f"{one.end_offset:,}",
-                    f"{one.size_bytes:,}",
-                    f"{one.cut_bytes:,}",
-                )
-                for one in done
-                if one.size_bytes or one.cut_bytes
-            ),
-        )
-        _tell_empty(terminal, sum(not (one.size_bytes or one.cut_bytes) for one in done))
+    _tell_rows(
+        terminal,
+        done,
+        ("partition", ">from", ">up to", ">bytes", ">bytes cut"),
+        lambda one: (
+            str(one.log),
+            f"{one.first_offset:,}",
+            f"{one.end_offset:,}",
+            f"{one.size_bytes:,}",
+            f"{one.cut_bytes:,}",
+        ),
+        lambda one: bool(one.size_bytes or one.cut_bytes),
+    )
     problems = [f"{one.log}: {one.problem}" for one in done if one.problem]
     _tell_problems(terminal, problems)
     told = {"directory": str(directory), "partitions": len(done), "problems": len(problems)}
@@ -146,7 +139,7 @@ def show_selection(terminal: Terminal, url: str, wanted: Wanted) -> None:
     """Say what a restore would restore, without reading the records."""
     with archive_at(url) as store:
         chosen = select(store, topics=wanted.topics or None, until_ms=wanted.until_ms)
-    _tell_partitions(terminal, _expected(chosen))
+    _tell_partitions(terminal, [*_expected(chosen)])
     _tell_problems(terminal, chosen.problems)
 
 
@@ -173,28 +166,21 @@ def show_status(terminal: Terminal, url: str) -> None:
     """Say what the archive has of each partition."""
     with archive_at(url) as store:
         found = list(upkeep.status(store))
-    if terminal.as_json:
-        for one in found:
-            topic, partition = one.log
-            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
-        return
-    shown = [one for one in found if one.objects]
-    terminal.table(
+    _tell_rows(
+        terminal,
+        found,
         ("partition", ">from", ">up to", "archived at", ">bytes", ">removed bytes", ">objects"),
-        (
-            (
-                str(one.log),
-                f"{one.log_start_offset:,}",
-                f"{one.archived_offset:,}",
-                _moment(one.archived_ms),
-                f"{one.size_bytes:,}",
-                f"{one.removed_bytes:,}",
-                f"{one.objects:,}",
-            )
-            for one in shown
+        lambda one: (
+            str(one.log),
+            f"{one.log_start_offset:,}",
+            f"{one.archived_offset:,}",
+            _moment(one.archived_ms),
+            f"{one.size_bytes:,}",
+            f"{one.removed_bytes:,}",
+            f"{one.objects:,}",
         ),
+        lambda one: bool(one.objects),
     )
-    _tell_empty(terminal, len(found) - len(shown))
 
 
 def prune_archive(terminal: Terminal, url: str, *, dry_run: bool) -> None:
@@ -235,45 +221,46 @@ def _expected(chosen: Selection) -> Iterable[RestoredPartition]:
         )
 
 
-def _tell_partitions(terminal: Terminal, found: Iterable[RestoredPartition]) -> None:
-    done = list(found)
-    if terminal.as_json:
-        for one in done:
-            topic, partition = one.log
-            terminal.json({"topic": topic, "partition": partition, **_without_log(one)})
-        return
-    terminal.table(
+def _tell_partitions(terminal: Terminal, found: Sequence[RestoredPartition]) -> None:
+    _tell_rows(
+        terminal,
+        found,
         ("partition", ">from", ">up to", ">bytes", "archived at", "last record time"),
-        (
-            (
-                str(one.log),
-                f"{one.first_offset:,}",
-                f"{one.end_offset:,}",
-                f"{one.size_bytes:,}",
-                _moment(one.archived_ms),
-                _moment(one.max_timestamp),
-            )
-            for one in done
-            if one.size_bytes
+        lambda one: (
+            str(one.log),
+            f"{one.first_offset:,}",
+            f"{one.end_offset:,}",
+            f"{one.size_bytes:,}",
+            _moment(one.archived_ms),
+            _moment(one.max_timestamp),
         ),
+        lambda one: bool(one.size_bytes),
     )
-    _tell_empty(terminal, sum(not one.size_bytes for one in done))
 
 
-def _tell_empty(terminal: Terminal, count: int) -> None:
-    if count:
-        terminal.notice(f"{count} partition(s) without records are not listed")
+def _tell_rows(
+    terminal: Terminal,
+    found: Sequence[_Row],
+    headings: Sequence[str],
+    cells: Callable[[_Row], Sequence[str]],
+    has_content: Callable[[_Row], bool],
+) -> None:
+    """Print an object for each partition, or a table of those that have content."""
+    if terminal.as_json:
+        for one in found:
+            topic, partition = one.log
+            others = {name: value for name, value in one._asdict().items() if name != "log"}
+            terminal.json({"topic": topic, "partition": partition, **others})
+        return
+    shown = [one for one in found if has_content(one)]
+    terminal.table(headings, map(cells, shown))
+    if len(shown) < len(found):
+        terminal.notice(f"{len(found) - len(shown)} partition(s) without records are not listed")
 
 
 def _tell_problems(terminal: Terminal, problems: Iterable[str]) -> None:
     for problem in problems:
         terminal.notice(problem)
-
-
-def _without_log(
-    one: RestoredPartition | CopiedPartition | upkeep.PartitionStatus,
-) -> dict[str, object]:
-    return {name: value for name, value in one._asdict().items() if name != "log"}
 
 
 def _moment(time_ms: int) -> str:

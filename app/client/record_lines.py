@@ -142,6 +142,13 @@ def _key_of(document: dict[str, msgspec.Raw], field: str | None) -> str | None:
     return None if value is None else bytes(document[field]).decode()
 
 
+def iso_ms(text: str) -> int:
+    """Return an ISO 8601 time in ms, in UTC if it has no offset; raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
 def _timestamp_of(document: dict[str, msgspec.Raw], field: str | None) -> int | None:
     """Return the field in ms since the epoch; it is that already, or ISO 8601."""
     if field is None:
@@ -150,9 +157,7 @@ def _timestamp_of(document: dict[str, msgspec.Raw], field: str | None) -> int | 
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
-        moment = datetime.fromisoformat(value)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1000)
+        return iso_ms(value)
     raise ValueError(f"field {field!r} is neither ms since the epoch nor an ISO 8601 time")
 
 

@@ -11,10 +11,9 @@ from engine.archive.restore import ArchivedPartition, Selection, restore
 from engine.archive.upkeep import load_manifest
 from engine.config import ArchiveConfig
 from engine.log.log import Log
-from engine.manager.manager import LogManager
 from tests.interleavings.scene import Scene
 from tests.support.bucket import Bucket
-from tests.support.builders import DATA, SMALL_CONFIG, World
+from tests.support.builders import DATA, World
 from tests.support.logs import read_records
 
 
@@ -69,15 +68,7 @@ class Archiving:
         world = World()
         (done,) = restore(self._bucket, world.fs, DATA, chosen, lambda *_: None, threads=1)
         assert done.problem is None
-        manager = LogManager(
-            DATA,
-            fs=world.fs,
-            clock=world.clock,
-            scheduler=world.scheduler,
-            recorder=world.recorder,
-            config=SMALL_CONFIG,
-        )
-        manager.open()
+        manager = world.open_manager()
         opened: Log = manager.log(log.topic_partition)
         recovery = opened.durability.recovery
         assert not recovery.truncated_bytes, recovery

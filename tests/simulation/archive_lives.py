@@ -19,10 +19,9 @@ from engine.archive.store import StoreUnavailable
 from engine.cleaner.cleaner import LogCleaner, remove_old_segments
 from engine.config import ArchiveConfig, CleanerConfig
 from engine.log.log import Log
-from engine.manager.manager import LogManager
 from engine.records.builder import build_batch
 from tests.support.bucket import Bucket, Killed
-from tests.support.builders import DATA, SMALL_CONFIG, World
+from tests.support.builders import DATA, World
 from tests.support.logs import read_records
 
 KEEP_MS: Final = 3_600_000
@@ -85,7 +84,7 @@ class Life:
     def open(self, *, take_over: bool) -> None:
         """Start the process on the disk as it is."""
         world = self.world
-        self.manager = self._open(world)
+        self.manager = world.open_manager()
         config = ArchiveConfig(keep_ms=KEEP_MS, take_over=take_over)
         self.archiver = Archiver(
             self.manager,
@@ -102,19 +101,6 @@ class Life:
         self.cleaner.start()
         for log in self.manager.logs():
             self.note(log)
-
-    @staticmethod
-    def _open(world: World) -> LogManager:
-        manager = LogManager(
-            DATA,
-            fs=world.fs,
-            clock=world.clock,
-            scheduler=world.scheduler,
-            recorder=world.recorder,
-            config=SMALL_CONFIG,
-        )
-        manager.open()
-        return manager
 
     def model_of(self, log: Log) -> Model:
         return self.models.setdefault((log.topic_id, log.topic_partition.partition), Model())
@@ -289,7 +275,7 @@ class Life:
         world = World(clock=self.world.clock)
         done = {one.log: one for one in self._restore(world, until_ms=moment.at_ms)}
         world.restart(power_cut=True)
-        manager = self._open(world)
+        manager = world.open_manager()
         found = {(log.topic_id, log.topic_partition.partition): log for log in manager.logs()}
         assert found.keys() == moment.ends.keys(), (found.keys(), moment.ends.keys())
         for key, (number, end) in moment.ends.items():

@@ -278,46 +278,42 @@ def test_a_restore_to_an_earlier_time_finds_what_was_removed_since() -> None:
         assert len([name for name in bucket.objects if name.endswith(".log")]) == 1
 
 
-def test_a_manifest_whose_answer_was_lost_does_not_outlive_what_it_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@contextmanager
+def losing_answers(bucket: Bucket) -> Iterator[None]:
+    """Carry out each put of a document, and answer that it failed."""
+    written = bucket.put_new
+
+    def lose(name: str, content: bytes) -> bool:
+        written(name, content)
+        raise StoreUnavailable("the answer was lost")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bucket, "put_new", lose)
+        yield
+
+
+def test_a_manifest_whose_answer_was_lost_does_not_outlive_what_it_says() -> None:
     """It names a record that is truncated before the next pass, which must say so."""
     bucket = Bucket()
     with site(bucket) as here:
         here.commit(b"one")
         here.archive()
         here.commit(b"two")
-        written = bucket.put_new
-
-        def lose(name: str, content: bytes) -> bool:
-            written(name, content)
-            raise StoreUnavailable("the answer was lost")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(bucket, "put_new", lose)
+        with losing_answers(bucket):
             assert not here.archive()
         here.runtime.manager.truncate(here.log(), 1)
         assert here.archive()
         assert restored(bucket) == [b"one"]
 
 
-def test_a_catalogue_whose_answer_was_lost_does_not_outlive_a_topic(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_catalogue_whose_answer_was_lost_does_not_outlive_a_topic() -> None:
     """The same for topics."""
     bucket = Bucket()
     with site(bucket) as here:
         here.commit(b"one")
         here.archive()
         here.log("short")
-        written = bucket.put_new
-
-        def lose(name: str, content: bytes) -> bool:
-            written(name, content)
-            raise StoreUnavailable("the answer was lost")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(bucket, "put_new", lose)
+        with losing_answers(bucket):
             assert not here.archive()
         here.runtime.manager.delete_topic("short")
         assert here.archive()
