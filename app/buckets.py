@@ -37,6 +37,9 @@ RETRY_TIMEOUT: Final = timedelta(seconds=20)
 MAX_RETRIES: Final = 3
 """Then the next pass tries again."""
 
+READ_TIMEOUT: Final = timedelta(seconds=10)
+"""For a range of records that a reader waits for, and its one repetition."""
+
 _DELETED_AT_ONCE: Final = 1_000
 
 _FS: Final = PosixFileSystem()
@@ -48,18 +51,25 @@ def open_bucket(url: str) -> Bucket:
     if folder is not None:
         return Folder(url, folder)
     try:
-        store = from_url(
-            url,
-            client_options={
-                "timeout": REQUEST_TIMEOUT,
-                "connect_timeout": CONNECT_TIMEOUT,
-                "allow_http": True,  # only if an operator gives an endpoint with http://
-            },
-            retry_config={"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT},
-        )
+        store = _store_at(url, REQUEST_TIMEOUT, RETRY_TIMEOUT, MAX_RETRIES)
+        readers = _store_at(url, READ_TIMEOUT, READ_TIMEOUT, max_retries=1)
     except (BaseError, ValueError) as error:
         raise ArchiveError(f"{url} cannot be used: {_first_line(error)}") from error
-    return Bucket(url, store)
+    return Bucket(url, store, readers)
+
+
+def _store_at(
+    url: str, timeout: timedelta, retry_timeout: timedelta, max_retries: int
+) -> obstore.store.ObjectStore:
+    return from_url(
+        url,
+        client_options={
+            "timeout": timeout,
+            "connect_timeout": CONNECT_TIMEOUT,
+            "allow_http": True,  # only if an operator gives an endpoint with http://
+        },
+        retry_config={"max_retries": max_retries, "retry_timeout": retry_timeout},
+    )
 
 
 def folder_in(url: str) -> Path | None:
@@ -85,9 +95,16 @@ def folder_in(url: str) -> Path | None:
 class Bucket:
     """An object store on the network. Thread-safe."""
 
-    def __init__(self, url: str, store: obstore.store.ObjectStore) -> None:
+    def __init__(
+        self,
+        url: str,
+        store: obstore.store.ObjectStore,
+        readers: obstore.store.ObjectStore | None = None,
+    ) -> None:
+        """`readers` is the same store for those who wait for records: it fails earlier."""
         self.url = url
         self._store = store
+        self._readers = readers or store
 
     def put(self, name: str, content: Iterable[Buffer], size_bytes: int) -> None:
         with self._asking():
@@ -118,6 +135,10 @@ class Bucket:
         with self._asking():
             for data in obstore.get(self._store, name).stream(min_chunk_size=1 << 20):
                 yield memoryview(data)
+
+    def read_range(self, name: str, position: int, length: int) -> bytes:
+        with self._asking():
+            return obstore.get_range(self._readers, name, start=position, length=length).to_bytes()
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         with self._asking():

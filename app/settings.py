@@ -408,6 +408,12 @@ class Settings(KafkaSettings):
     archive_threads: Annotated[int, Field(ge=1, le=64)] = _ENGINE.archive.threads
     """Partitions that are archived at once; each waits for the store most of the time."""
 
+    archive_cache_bytes: Annotated[int, Field(ge=MIB, le=64 * 1024 * MIB)] = (
+        _ENGINE.archive.cache_bytes
+    )
+    """Memory for records that only the archive has. Less means that readers at different places
+    fetch the same bytes again."""
+
     archive_take_over: bool = False
     """Continue an archive that belongs to another data directory: after a restore, once."""
 
@@ -633,6 +639,7 @@ class Settings(KafkaSettings):
             self.archive_keep_ms,
             self.archive_bytes_per_second or math.inf,
             self.archive_threads,
+            self.archive_cache_bytes,
             self.archive_take_over,
         )
         values["scrub"] = ScrubConfig(self.scrub_interval_ms, self.scrub_bytes_per_second)

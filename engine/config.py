@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.records.header import Codec
-from engine.topic_keys import DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, parse_overrides
+from engine.topic_keys import AS_THE_LOG, DAY_MS, HOUR_MS, MIB, TOPIC_KEYS, parse_overrides
 from engine.topic_values import ConfigValue
 from engine.types import INT64_MAX
 
@@ -45,6 +45,9 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = HOUR_MS
+    remote_storage_enable: bool = False
+    local_retention_ms: int = AS_THE_LOG
+    local_retention_bytes: int = AS_THE_LOG
     is_compacted: bool = field(init=False, repr=False, compare=False)
     uses_append_time: bool = field(init=False, repr=False, compare=False)
     max_segment_ms: int = field(init=False, repr=False, compare=False)
@@ -83,6 +86,16 @@ class LogConfig:
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def on_disk(self) -> LogConfig:
+        """The configuration whose retention is that of the disk, for what the archive has too."""
+        ms, size_bytes = self.local_retention_ms, self.local_retention_bytes
+        return replace(
+            self,
+            retention_ms=self.retention_ms if ms == AS_THE_LOG else ms,
+            retention_bytes=self.retention_bytes if size_bytes == AS_THE_LOG else size_bytes,
+        )
 
     @property
     def initial_file_bytes(self) -> int:
@@ -150,6 +163,10 @@ class ArchiveConfig:
 
     threads: int = 8
     """Partitions that are archived at once; each waits for the store most of the time."""
+
+    cache_bytes: int = 128 * MIB
+    """Memory for records that only the archive has, most recently read first. Less means that
+    readers at different places fetch the same bytes again."""
 
     take_over: bool = False
     """Whether to continue an archive that belongs to another data directory, after a restore."""

@@ -32,6 +32,7 @@
     ├── LogReplaced               the topic was recreated or the log truncated
     ├── Overloaded                a bounded queue is full
     ├── Recovering                the log is not open yet
+    ├── ArchiveUnavailable        only the archive has the records, and it did not return them
     ├── StorageError
     │   ├── StorageOffline        a write failed: no more writes until restart
     │   ├── LogOffline            the log could not be opened at the last start
@@ -303,6 +304,10 @@ class Overloaded(_FactualError):
 
 class Recovering(_FactualError):
     """The log is not open yet; the facts give the progress."""
+
+
+class ArchiveUnavailable(_FactualError):
+    """Only the archive has the records, and it did not return them; a later attempt may succeed."""
 
 
 class StorageError(_FactualError):

@@ -3,8 +3,8 @@
 Values are strings, or JSON numbers and booleans; they are stored and compared in the spelling of
 Kafka's tools. Names, defaults and ranges are those of Kafka 4.3, except that segments may be
 smaller than a mebibyte (down to `EngineConfig.min_segment_bytes`), and indexes of less than one
-entry are refused. Configurations for clusters and tiered storage are parsed as in Kafka and have no
-effect, so that a topic's configuration can be copied from and to a cluster.
+entry are refused. Configurations for clusters are parsed as in Kafka and have no effect, so that a
+topic's configuration can be copied from and to a cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from engine.topic_values import (
     gzip_level,
     integer,
     one_of,
-    only_false,
     ratio,
     subset_of,
     throttled_replicas,
@@ -65,8 +64,11 @@ _NO_VALUE: Final = "?"
 
 _INT: Final = INT32_MAX
 _LONG: Final = INT64_MAX
+AS_THE_LOG: Final = -2
+"""The value of `local.retention.…` that means the one without `local.`."""
+
 _ONE_REPLICA: Final = "accepted for Kafka's tools; there is one replica"
-_NO_TIERS: Final = "accepted for Kafka's tools; there is no tiered storage"
+_ONE_SWITCH: Final = "accepted for Kafka's tools; has no effect"
 
 TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
     key.name: key
@@ -190,32 +192,32 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
         TopicKey(
             "remote.storage.enable",
             False,
-            only_false,
-            "only false is accepted, for Kafka's tools; there is no tiered storage",
+            boolean,
+            "whether old segments may be in the archive only; needs an archive",
         ),
         TopicKey(
             "local.retention.ms",
-            -2,
-            integer(-2, _LONG),
-            _NO_TIERS,
+            AS_THE_LOG,
+            integer(AS_THE_LOG, _LONG),
+            "archived segments older than this leave the disk; -2 as retention.ms",
         ),
         TopicKey(
             "local.retention.bytes",
-            -2,
-            integer(-2, _LONG),
-            _NO_TIERS,
+            AS_THE_LOG,
+            integer(AS_THE_LOG, _LONG),
+            "beyond this archived segments leave the disk; -2 as retention.bytes",
         ),
         TopicKey(
             "remote.log.copy.disable",
             False,
             boolean,
-            _NO_TIERS,
+            _ONE_SWITCH,
         ),
         TopicKey(
             "remote.log.delete.on.disable",
             False,
             boolean,
-            _NO_TIERS,
+            _ONE_SWITCH,
         ),
     )
 }
@@ -240,6 +242,7 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
                 f"unknown topic configuration {name!r}", name=name, accepted=sorted(TOPIC_KEYS)
             )
         parsed[name] = key.parse(name, value)
+    _ensure_tiers_fit(parsed)
     lag_low = parsed.get("min.compaction.lag.ms", 0)
     lag_high = parsed.get("max.compaction.lag.ms", INT64_MAX)
     assert isinstance(lag_low, int)
@@ -252,6 +255,37 @@ def parse_overrides(overrides: Mapping[str, ConfigValue]) -> dict[str, ParsedVal
             accepted=[f"at most {lag_high}"],
         )
     return parsed
+
+
+def _ensure_tiers_fit(parsed: Mapping[str, ParsedValue]) -> None:
+    """Raise InvalidConfig if a topic that may be in the archive only contradicts itself, as Kafka.
+
+    A compacted log changes its old segments, and the disk keeps no more than the log.
+    """
+
+    def value_of(name: str) -> ParsedValue:
+        return parsed.get(name, TOPIC_KEYS[name].default)
+
+    if not value_of("remote.storage.enable"):
+        return
+    if value_of("cleanup.policy") != ("delete",):
+        raise InvalidConfig(
+            "remote.storage.enable needs cleanup.policy=delete: compaction changes old segments",
+            name="remote.storage.enable",
+            value="true",
+            accepted=["false"],
+        )
+    for unit in ("ms", "bytes"):
+        local, whole = value_of(f"local.retention.{unit}"), value_of(f"retention.{unit}")
+        assert isinstance(local, int)
+        assert isinstance(whole, int)
+        if whole >= 0 and (local > whole or local == -1):
+            raise InvalidConfig(
+                f"local.retention.{unit} ({local}) must not exceed retention.{unit} ({whole})",
+                name=f"local.retention.{unit}",
+                value=str(local),
+                accepted=[f"at most {whole}", "-2 for the same"],
+            )
 
 
 def overrides_in(text: str) -> dict[str, ConfigValue]:

@@ -114,13 +114,6 @@ def throttled_replicas(name: str, value: ConfigValue) -> tuple[str, ...]:
     return tuple(items)
 
 
-def only_false(name: str, value: ConfigValue) -> bool:
-    """Parse a switch that cannot be turned on in tidelog."""
-    if boolean(name, value):
-        raise reject(name, value, "false: there is no tiered storage")
-    return False
-
-
 def _items(name: str, value: ConfigValue, expected: str) -> list[str]:
     if isinstance(value, str):
         return [item.strip() for item in value.split(",") if item.strip()]

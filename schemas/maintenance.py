@@ -63,6 +63,9 @@ class SegmentList(Marks):
     archived_offset: Count | Absent = None
     """End of what the archive has, exclusive; absent without an archive, or before its first
     look."""
+    local_log_start_offset: Count | Absent = None
+    """First offset on the disk: only the archive has what is between the log start and this one.
+    Absent without an archive."""
     segments: list[Segment]
     """Segments in the order of their offsets; the last one is active."""
 

@@ -19,7 +19,7 @@ from schemas.common import (
     TopicShown,
 )
 
-TIMESTAMP_PATTERN = r"^([0-9]{1,19}|earliest|latest|max_timestamp)$"
+TIMESTAMP_PATTERN = r"^([0-9]{1,19}|earliest|earliest_local|latest|max_timestamp)$"
 
 TimestampOrName = Annotated[str, Field(pattern=TIMESTAMP_PATTERN, examples=["1788000000123"])]
 
@@ -28,17 +28,19 @@ class OffsetParameters(Parameters):
     """Which offsets to return; without `timestamp` the marks of each log."""
 
     timestamp: TimestampOrName | None = None
-    """Epoch milliseconds (the first record at or after), `earliest`, `latest` (the high watermark)
-    or `max_timestamp` (the record with the largest timestamp). Default: none, which returns log
-    start, high watermark and log end."""
+    """Epoch milliseconds (the first record at or after), `earliest`, `earliest_local` (the first
+    offset on the disk, where the archive has earlier ones), `latest` (the high watermark) or
+    `max_timestamp` (the record with the largest timestamp). Default: none, which returns log start,
+    high watermark and log end."""
 
 
 class OffsetAtParameters(Parameters):
     """The time to look up."""
 
     timestamp: TimestampOrName
-    """Epoch milliseconds (the first record at or after), `earliest`, `latest` (the high watermark)
-    or `max_timestamp` (the record with the largest timestamp)."""
+    """Epoch milliseconds (the first record at or after), `earliest`, `earliest_local` (the first
+    offset on the disk, where the archive has earlier ones), `latest` (the high watermark) or
+    `max_timestamp` (the record with the largest timestamp)."""
 
 
 class Offsets(Marks):
@@ -50,6 +52,9 @@ class Offsets(Marks):
     archived_offset: Count | Absent = None
     """End of what the archive has, exclusive; absent without an archive, or before its first
     look."""
+    local_log_start_offset: Count | Absent = None
+    """First offset on the disk: only the archive has what is between the log start and this one.
+    Absent without an archive."""
     log_id: LogId
 
 
@@ -80,6 +85,10 @@ class PartitionOffsets(ResponseModel):
     """Leader epoch of the log; with `timestamp` that of the record, null if there is none."""
     recovery_point: Count | Absent = None
     """Offset below which a restart scans nothing; without `timestamp` only."""
+    archived_offset: Count | Absent = None
+    """End of what the archive has, exclusive; without `timestamp`, and with an archive only."""
+    local_log_start_offset: Count | Absent = None
+    """First offset on the disk; without `timestamp`, and with an archive only."""
     offset: Count | None = None
     """With `timestamp` only: offset of the record, null if there is none."""
     timestamp: Int64 | None = None

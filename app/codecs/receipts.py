@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -180,7 +180,6 @@ def log_answer(
 
 def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
     """Return all offsets of one log."""
-    archived = partition.archived_offset
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
         b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,%b"log_id":"%b"}'
@@ -191,16 +190,19 @@ def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
             marks.log_end_offset,
             marks.leader_epoch,
             partition.recovery_point,
-            b"" if archived is None else b'"archived_offset":%d,' % archived,
+            b"".join(b'"%b":%d,' % (name.encode(), at) for name, at in archived_marks(partition)),
             partition.log_id_at(marks.leader_epoch).encode(),
         )
     )
 
 
-def shown_archived(partition: Partition) -> Mapping[str, object]:
-    """Return how far a log is archived, as a member of an answer; nothing without an archive."""
-    archived = partition.archived_offset
-    return {} if archived is None else {"archived_offset": archived}
+def archived_marks(partition: Partition) -> Iterator[tuple[str, int]]:
+    """Yield how far a log is archived, and where the disk's part begins; none without archive."""
+    archived, local_start = partition.archived_offset, partition.local_log_start_offset
+    if archived is not None:
+        yield "archived_offset", archived
+    if local_start is not None:
+        yield "local_log_start_offset", local_start
 
 
 def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag | None) -> Headers:

@@ -172,6 +172,13 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     _E.Recovering: Kind(
         503, "recovering", "The logs are being opened", retryable=True, headers=_RETRY
     ),
+    _E.ArchiveUnavailable: Kind(
+        503,
+        "archive_unavailable",
+        "Only the archive has the records, and it does not answer",
+        retryable=True,
+        headers=_RETRY,
+    ),
     _E.StorageOffline: Kind(
         503, "storage_offline", "The disk failed; no more writes until a restart"
     ),  # side effects are unknown if the write had begun

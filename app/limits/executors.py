@@ -1,4 +1,4 @@
-"""Thread pools: separate limits for appends, reads, administration and compaction."""
+"""Thread pools: separate limits for appends, reads, the archive, administration, compaction."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ T = TypeVar("T")
 
 ADMIN_THREADS: Final = 2
 """Threads for administrative work: creating, deleting, flushing, listing."""
+
+ARCHIVE_THREADS: Final = 16
+"""Threads for reads of what only the archive has; each waits for the object store most of the
+time."""
 
 _Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
@@ -71,7 +75,9 @@ class FairThreads:
 
 
 class Workers:
-    """Four pools, so that slow readers never block writers and neither blocks an operator.
+    """Five pools, so that slow readers never block writers and neither blocks an operator.
+
+    Reads of the archive wait for an object store, which may not answer: other reads go on.
 
     Compactions take minutes and the cleaner runs one at a time: they have a thread of their own.
 
@@ -82,6 +88,7 @@ class Workers:
     def __init__(self, settings: Settings) -> None:
         self._writers = FairThreads(settings.write_threads, "tidelog-write")
         self._readers = FairThreads(settings.read_threads, "tidelog-read")
+        self._archive_readers = FairThreads(ARCHIVE_THREADS, "tidelog-archive-read")
         self._admins = ThreadPoolExecutor(ADMIN_THREADS, "tidelog-admin")
         self._compactor = ThreadPoolExecutor(1, "tidelog-compact")
         self._max_compactions = settings.max_compactions
@@ -91,9 +98,13 @@ class Workers:
         """Run an append that is too large for the event loop, in the holder's turn."""
         return await self._writers.run(work, holder)
 
-    async def read(self, work: Callable[[], T], holder: str = "") -> T:
-        """Run a read that touches the disk, or renders much, in the holder's turn."""
-        return await self._readers.run(work, holder)
+    async def read(self, work: Callable[[], T], holder: str = "", *, in_archive: bool = False) -> T:
+        """Run a read that touches the disk, or renders much, in the holder's turn.
+
+        `in_archive`: it may wait for the object store.
+        """
+        threads = self._archive_readers if in_archive else self._readers
+        return await threads.run(work, holder)
 
     async def administer(self, work: Callable[[], T]) -> T:
         """Run administrative work: it may sync, list directories, or wait for a lock."""
@@ -116,7 +127,7 @@ class Workers:
 
     def close(self) -> None:
         """Let running tasks finish; start no others."""
-        for pool in (self._writers, self._readers):
+        for pool in (self._writers, self._readers, self._archive_readers):
             pool.close()
         for executor in (self._admins, self._compactor):
             executor.shutdown(wait=True, cancel_futures=True)

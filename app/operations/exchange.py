@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from app.codecs.arrow_out import has_arrow
@@ -102,9 +103,10 @@ class Exchange:
 
             return await run(lambda: self.budget.run(work, ensure_connected, hold))
 
-    async def look_up(self, work: Callable[[DecodeBudget], T]) -> T:
+    async def look_up(self, work: Callable[[DecodeBudget], T], *, in_archive: bool = False) -> T:
         """Run a look-up by time on a worker, within the budget; as `decode`."""
-        return await self.decode(self.read, lambda: work(self.budget))
+        run = partial(self.read, in_archive=in_archive)
+        return await self.decode(run, lambda: work(self.budget))
 
     def decoding(self, run: Run, ensure_wanted: Callable[[], None] | None = None) -> Run:
         """Return what runs work as `decode` does."""
@@ -135,9 +137,9 @@ class Exchange:
         """Run an append that is too large for the event loop, when it is the client's turn."""
         return await self.service.workers.write(work, self.ticket.holder)
 
-    async def read(self, work: Callable[[], T]) -> T:
+    async def read(self, work: Callable[[], T], *, in_archive: bool = False) -> T:
         """Run a read that touches the disk, or renders much, when it is the client's turn."""
-        return await self.service.workers.read(work, self.ticket.holder)
+        return await self.service.workers.read(work, self.ticket.holder, in_archive=in_archive)
 
     async def body(self) -> Body:
         """Return the complete, decoded body, after the check of its digest."""

@@ -174,8 +174,14 @@ class LogSize(NamedTuple):
 
 LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
-RunLookUp: TypeAlias = Callable[[LookUp], Awaitable[TimestampAndOffset | None]]
-"""Runs a look-up in this process on a thread, within the budget of its request."""
+
+class RunLookUp(Protocol):
+    """Runs a look-up in this process on a thread, within the budget of its request."""
+
+    def __call__(
+        self, look_up: LookUp, /, *, in_archive: bool = False
+    ) -> Awaitable[TimestampAndOffset | None]:
+        """`in_archive`: it may have to wait for the archive."""
 
 
 class Store(ABC):
@@ -353,6 +359,14 @@ class Partition(ABC):
     @property
     def archived_offset(self) -> int | None:
         """The exclusive end of what is archived; None without an archive, or not known yet."""
+        return None
+
+    @property
+    def local_log_start_offset(self) -> int | None:
+        """The first offset that the disk has: the archive may have earlier ones.
+
+        None without an archive, and where the side does not tell.
+        """
         return None
 
     @property

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Final, NamedTuple
 
+from engine.archive.archived_segments import ArchivedSegments
 from engine.archive.catalog import CATALOG, Catalog
 from engine.archive.documents import Documents, Overtaken
 from engine.archive.manifest import folder_of
 from engine.archive.ownership import Claim, claim
 from engine.archive.partition import ByteRate, PartitionArchive, Tools
+from engine.archive.range_cache import RangeCache
 from engine.archive.store import ArchiveError, ArchiveFenced, ObjectStore
 from engine.clock import Clock
 from engine.config import ArchiveConfig
@@ -38,6 +40,10 @@ LAST_PASS_MS: Final = 5_000
 
 MAX_FAILURES: Final = 3
 """After so many partitions one after the other that failed, a pass ends: the store is down."""
+
+
+FETCHERS: Final = 8
+"""Requests at once for records that only the archive has."""
 
 
 class ArchivePhase(enum.Enum):
@@ -98,6 +104,8 @@ class Archiver:
         self._catalog: Catalog | None = None
         self._partitions: dict[TopicPartition, PartitionArchive] = {}
         """Of the present logs; replaced as a whole by the archiver's thread."""
+        self._cache = RangeCache(store, clock, config.cache_bytes)
+        self._segments = ArchivedSegments(self._cache)
         self._started_ms = clock.monotonic_ms()
         self._next = 0
         """Where the next pass begins, so that no partition is always the last."""
@@ -134,6 +142,7 @@ class Archiver:
         delays the start by at most `CLAIM_WAIT_MS`; the claim is then repeated with each pass.
         """
         self._pool = ThreadPoolExecutor(self._config.threads, thread_name_prefix="tidelog-upload")
+        self._cache.pool = ThreadPoolExecutor(FETCHERS, thread_name_prefix="tidelog-fetch")
         self._thread.start()
         self._tried.wait(CLAIM_WAIT_MS / 1000)
         report = self.report
@@ -151,6 +160,7 @@ class Archiver:
             self._stopping.set()
             self._thread.join()
             self._pool.shutdown(cancel_futures=True)
+            self._cache.close()
 
     def _run(self) -> None:
         while True:
@@ -222,6 +232,8 @@ class Archiver:
             claimed.is_new_owner,
             self._wait,
             itertools.count(1),
+            self._segments,
+            self._manager.release,
         )
 
     def _write_catalog(self, tools: Tools) -> None:

@@ -99,6 +99,8 @@ class Piece:
     objects: Mapping[str, ObjectRef]
     """The objects by kind."""
     growth: tuple[Growth, ...] = ()
+    max_timestamp_offset: int = -1
+    """The offset of the first batch with that timestamp: its last one; -1 if unknown."""
 
     @property
     def end_position(self) -> int:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, ref
 
 import crc32c
 
+from engine.archive.archived_segments import ArchivedSegments
 from engine.archive.documents import Documents, Overtaken
 from engine.archive.manifest import (
     LOG,
@@ -25,7 +26,9 @@ from engine.archive.manifest import (
     manifest_prefix,
 )
 from engine.archive.plan import Plan, Upload, epoch_at, forgotten, plan, with_piece
-from engine.archive.store import ObjectStore
+from engine.archive.store import ArchiveDamaged, ObjectStore
+from engine.archive.tier import Release, Tier
+from engine.archive.upkeep import load_manifest
 from engine.clock import Clock
 from engine.config import ArchiveConfig
 from engine.errors import LogReplaced, SegmentNotFound
@@ -85,6 +88,8 @@ class Tools:
     wait: Callable[[int], None]
     """Called after each chunk with its bytes; waits for the rate, raises when stopping."""
     sequence: Iterator[int]
+    segments: ArchivedSegments
+    release: Release
 
 
 class ArchiveState(NamedTuple):
@@ -137,12 +142,14 @@ class PartitionArchive:
         self._folder = folder_of(log.topic_id, partition)
         self._documents = Documents(tools.store, manifest_prefix(log.topic_id, partition))
         self._empty = Manifest(topic, log.topic_id, partition)
+        self._tier = Tier(tools.store, tools.segments, log, self._folder, tools.wait)
         self._written: Manifest | None = None
         self._is_marked = False
         """Whether this writer has written a manifest since it became the owner."""
         self._versions: WeakKeyDictionary[Segment, str] = WeakKeyDictionary()
-        self._read_from: dict[int, ref[Segment]] = {}
-        """The segments that pieces were read from, by base offset."""
+        self._read_from: dict[int, tuple[ref[Segment], int]] = {}
+        """The segments that pieces were read from, by base offset, and the number of truncations
+        then."""
         self.has_more = False
         """Whether the last visit ended before everything was archived, for the others' sake."""
         self._seen: object = None
@@ -187,13 +194,16 @@ class PartitionArchive:
         written = self._written
         if written is None:
             written = self._load()
+            # first: without it a plan would miss what the disk lacks
+            self._tier.show(written, is_own=self._is_marked)
         now_ms, begun_ms = tools.clock.now_ms(), tools.clock.monotonic_ms()
         seen = self._glance()
         if seen == self._seen and not written.removed:
             self.state = self.state._replace(caught_up_ms=begun_ms)
+            self._tier.release(self._read_back, tools.release)
             return
         committed = self.log.reader.committed(self._version_of)
-        decided = plan(committed, written, now_ms)
+        decided = plan(committed, written, now_ms, self._tier.damaged)
         manifest = replace(decided.manifest, gaps=self._gaps())
         manifest, is_complete = self._upload_all(decided, committed, manifest)
         manifest, garbage = forgotten(
@@ -206,12 +216,21 @@ class PartitionArchive:
         if is_complete:
             self._seen = seen
             self.state = self.state._replace(caught_up_ms=begun_ms)
+        self._tier.release(self._read_back, tools.release)
+
+    def _read_back(self) -> Manifest:
+        """Return the manifest as the store has it; ArchiveDamaged if it is not the one written."""
+        topic_id, partition = self.log.topic_id, self.log.topic_partition.partition
+        found = load_manifest(self._tools.store, topic_id, partition)
+        if found is None or found != self._written:
+            raise ArchiveDamaged(f"{self._folder}: the manifest is not the one that was written")
+        return found
 
     def _glance(self) -> object:
         """Return what differs whenever the archive has something to do; cheap."""
         marks = self.log.watermarks
         ends = marks.log_start_offset, marks.high_watermark, marks.leader_epoch
-        return ends, self.log.reader.segments
+        return ends, self.log.reader.segments, self._tier.damaged
 
     def _load(self) -> Manifest:
         document = self._documents.load()
@@ -266,7 +285,9 @@ class PartitionArchive:
         is_same = file.truncations == committed.truncations
         if not is_same or (segment.version and self._version_of(file.segment) != segment.version):
             raise LogReplaced("the segment has changed since", log=str(self.log.topic_partition))
-        if committed.is_compacted and position and not self._begins_with(file, chain):
+        # The leader epochs tell whether a piece is of this log, but only above the log start.
+        is_doubtful = committed.is_compacted or first_offset <= committed.log_start_offset
+        if is_doubtful and position and not self._begins_with(file, chain):
             position, first_offset = 0, segment.base_offset
         sequence = next(tools.sequence)
         stem = (
@@ -281,7 +302,7 @@ class PartitionArchive:
         seen = _Checksums(piece for piece in chain if piece.end_position > position)
         content = self._content(file, position, segment.size_bytes, seen)
         objects[LOG] = self._put(f"{stem}.{LOG}", content, size_bytes)
-        self._read_from[segment.base_offset] = ref(file.segment)
+        self._read_from[segment.base_offset] = ref(file.segment), file.truncations
         tools.recorder.archived(self.log.topic_partition, size_bytes=size_bytes)
         piece = Piece(
             segment.base_offset,
@@ -295,17 +316,18 @@ class PartitionArchive:
             segment.is_sealed,
             segment.version,
             objects,
+            max_timestamp_offset=segment.max_timestamp_offset,
         )
         return piece, seen.are_equal
 
     def _begins_with(self, file: SegmentFile, chain: Sequence[Piece]) -> bool:
         """Whether an active segment begins with its archived pieces.
 
-        It may have been sealed, compacted and, by a truncation, made active again since. One that
-        this process has read before is the same.
+        It may have been truncated, or sealed, compacted and, by a truncation, made active again
+        since. One that this process has read before is the same.
         """
-        known = self._read_from.get(file.segment.base_offset)
-        if known is not None and known() is file.segment:
+        known, truncations = self._read_from.get(file.segment.base_offset, (None, 0))
+        if known is not None and known() is file.segment and truncations == file.truncations:
             return True
         seen = _Checksums(chain)
         for _ in self._content(file, 0, chain[-1].end_position, seen):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine.archive.manifest import Growth, LogStart, Manifest, Piece, Removed
+from engine.archive.manifest import LOG, Growth, LogStart, Manifest, Piece, Removed
 from engine.log.results import Committed, CommittedSegment
 from engine.types import EpochOffset
 
@@ -34,12 +34,15 @@ class Plan:
     uploads: tuple[Upload, ...]
 
 
-def plan(log: Committed, archived: Manifest, now_ms: int) -> Plan:
+def plan(
+    log: Committed, archived: Manifest, now_ms: int, damaged: Container[str] = frozenset()
+) -> Plan:
     """Decide what is still part of the log, and what is missing.
 
     A piece stays if its segment exists, was not compacted since, and its last offset is in the same
     leader epoch as then: so a truncation that cut it is seen even after other records took its
-    offsets. A segment that lies wholly below the log start counts as removed.
+    offsets. A segment that lies wholly below the log start counts as removed. One whose log object
+    is among the `damaged` is uploaded again.
     """
     segments = {segment.base_offset: segment for segment in log.segments}
     kept: list[Piece] = []
@@ -65,7 +68,9 @@ def plan(log: Committed, archived: Manifest, now_ms: int) -> Plan:
         removed=(*archived.removed, *gone),
     )
     chains = manifest.chains()
-    uploads = (_missing(segment, chains.get(segment.base_offset, ())) for segment in log.segments)
+    uploads = (
+        _missing(segment, chains.get(segment.base_offset, ()), damaged) for segment in log.segments
+    )
     return Plan(manifest, tuple(upload for upload in uploads if upload is not None))
 
 
@@ -83,10 +88,13 @@ def _still_true(
     return chain
 
 
-def _missing(segment: CommittedSegment, chain: Sequence[Piece]) -> Upload | None:
+def _missing(
+    segment: CommittedSegment, chain: Sequence[Piece], damaged: Container[str]
+) -> Upload | None:
     position = chain[-1].end_position if chain else 0
     if segment.is_sealed:
         is_whole = len(chain) == 1 and chain[0].is_sealed and position == segment.size_bytes
+        is_whole = is_whole and chain[0].objects[LOG].name not in damaged
         return None if is_whole else Upload(segment, 0, segment.base_offset, chain)
     if position == segment.size_bytes:
         return None

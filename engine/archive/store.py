@@ -70,6 +70,12 @@ class ObjectStore(Protocol):
     def read(self, name: str) -> Iterator[Buffer]:
         """Yield an object's content in order; ObjectMissing."""
 
+    def read_range(self, name: str, position: int, length: int) -> bytes:
+        """Return a part of an object that has it all; ObjectMissing.
+
+        A reader waits for it: it fails earlier than the others, and is repeated less often.
+        """
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose names begin with `prefix`, which ends at a slash, or all.
 

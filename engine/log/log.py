@@ -296,9 +296,9 @@ class Log:
         On return it is durable: a power cut cannot restore what was cut. Does nothing above the log
         end. The remaining end of the log is read, and its indexes are verified, before the lock is
         taken: so readers and appends only wait for the change itself, and if that reading fails,
-        nothing has changed. Raises InvalidRequestValue for a negative offset, PreconditionFailed if
-        the log end is not the expected one, StoredDataCorrupt if the remaining log is damaged near
-        its end.
+        nothing has changed. Raises InvalidRequestValue for a negative offset and for one that only
+        the archive has, PreconditionFailed if the log end is not the expected one,
+        StoredDataCorrupt if the remaining log is damaged near its end.
         """
         core = self._core
         if offset < 0:
@@ -311,7 +311,15 @@ class Log:
             state.tag.ensure_expected(None, expected_tag)
             if offset >= end_offset:
                 return end_offset
-            is_above_first = state.local.segments.first_base_offset <= offset
+            first_offset = state.local.segments.first_base_offset
+            is_above_first = first_offset <= offset
+            if not is_above_first and state.watermarks.log_start_offset < first_offset:
+                raise InvalidRequestValue(
+                    f"the offsets below {first_offset} are in the archive only, and are not "
+                    f"truncated: truncate to {first_offset} or above, or restore the log to an "
+                    "earlier time",
+                    local_log_start_offset=first_offset,
+                )
             plan = self._plan_truncation(offset) if is_above_first else None
             with core.lock:
                 if plan is not None:  # even if this one is refused, a later one must remove it

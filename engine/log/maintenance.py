@@ -3,7 +3,8 @@
 Retention removes only the oldest segments, without gaps: the first segment that must stay protects
 all later ones. A segment that ends above the high watermark stays, whatever its age. The order of
 the passes and the strictness of every comparison are those of Kafka's
-`UnifiedLog.deleteOldSegments`.
+`UnifiedLog.deleteOldSegments`. Segments that the archive has may leave the disk earlier, by
+`local.retention.…`: they are released, and stay part of the log.
 
 A round of cleaning takes a snapshot of the sealed segments, writes replacements next to them, and
 swaps each in for its sources. Only truncation, retention and the renaming of the directory wait for
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.config import LogConfig
 from engine.fs import names
@@ -29,6 +30,7 @@ from engine.log.read.reader import LogReader
 from engine.log.results import CopySource, RemovalReason, RemovedSegment
 from engine.log.state import LogCore, LogState
 from engine.segment.segment import Segment
+from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, LogStartReason
 
@@ -166,6 +168,14 @@ class Compaction:
                 raise
 
 
+class DueForRelease(NamedTuple):
+    """The oldest segments on the disk, which only the archive is to have."""
+
+    segments: tuple[Segment, ...]
+    truncations: int
+    """The value of `LogState.truncations` then."""
+
+
 class Candidate(Protocol):
     """The attributes of a segment that retention uses."""
 
@@ -217,6 +227,25 @@ def removable(
                 )
             )
     return removed
+
+
+def releasable(
+    segments: Sequence[Candidate], config: LogConfig, marks: Watermarks, now_ms: int
+) -> int:
+    """Return how many of the oldest segments on the disk may be in the archive only, by now.
+
+    They are older than `local.retention.ms`, or beyond `local.retention.bytes`. No transaction is
+    open in them, so that a reader's bound lies on the disk. Kafka's `deleteOldSegments` with
+    remote storage, whose order and comparisons are those of `removable`.
+    """
+    if not config.remote_storage_enable:
+        return 0
+    on_disk = config.on_disk
+    by_size = _prefix(segments, _over_size(segments, on_disk.retention_bytes), marks)
+    left = segments[len(by_size) :]
+    by_time = _prefix(left, _older_than(on_disk.retention_ms, now_ms), marks)
+    following = segments[1 : len(by_size) + len(by_time) + 1]  # the last segment always stays
+    return sum(one.base_offset <= marks.last_stable_offset for one in following)
 
 
 def held_by_time(
@@ -310,7 +339,7 @@ class Maintenance:
             core.ensure_open()
             state = core.state
             config, marks = state.local.config, state.watermarks
-            segments = state.local.segments.snapshot.segments
+            segments = state.readable().segments
             with core.context.health.reading:
                 due = removable(segments, config, marks, now_ms)
                 held = held_by_time(segments[len(due) :], config, marks, now_ms)
@@ -341,7 +370,7 @@ class Maintenance:
             with core.lock:
                 context, state = core.context, core.state
                 core.ensure_open()
-                marks, segments = state.watermarks, state.local.segments.snapshot.segments
+                marks, segments = state.watermarks, state.readable().segments
                 with context.health.reading:
                     removed = removable(segments, state.local.config, marks, now_ms)
                     self._report_held(segments[len(removed) :], state.local.config, marks, now_ms)
@@ -353,27 +382,83 @@ class Maintenance:
                     state.roll(marks.log_end_offset)
                 end_offset = removed[-1].next_offset
                 state.raise_log_start(end_offset, LogStartReason.SEGMENT_DELETION)
-            with directory:
-                self._sync_names(directory)  # or a power cut could leave no segment
-                with core.lock:
-                    core.ensure_open()
-                    self._is_removing = True  # first: checkpoints must keep the log start
-                    first = state.begin_removal(end_offset)
-                self._sync_names(directory)
-                self._is_removing = False
-                for _ in removed[1:]:
-                    with core.lock:
-                        core.ensure_open()
-                        state.remove_oldest()
-                if len(removed) > 1:
-                    self._sync_names(directory)
-                with core.lock, context.health.writing:
-                    core.ensure_open()
-                    state.local.retire(first)
+                on_disk = sum(one.base_offset in state.local.segments for one in removed)
+            self._remove(on_disk, end_offset, directory)
         self._durability.flush_soon()
         count, size_bytes = len(removed), sum(segment.size_bytes for segment in removed)
         context.recorder.segments_deleted(core.topic_partition, count=count, size_bytes=size_bytes)
         return removed
+
+    def due_for_release(self) -> DueForRelease:
+        """Return the segments that only the archive should have by now, if it has them."""
+        core = self._core
+        now_ms = core.context.clock.now_ms()
+        with core.lock:
+            core.ensure_open()
+            state = core.state
+            segments = state.local.segments.snapshot.segments
+            with core.context.health.reading:
+                config, marks = state.local.config, state.watermarks
+                count = releasable(segments, config, marks, now_ms)
+            return DueForRelease(segments[:count], state.truncations)
+
+    def release(self, due: DueForRelease, archived: SegmentSnapshot) -> bool:
+        """Remove segments from the disk, which `archived` ends with; the log start stays.
+
+        From now on reads find `archived` below the first segment on the disk. Does nothing, and
+        returns False, if the segments are not the oldest any more, or if the log was truncated
+        meanwhile. On return the removal is durable. A crash during it leaves some of them. The
+        checkpoint with the log start was written before: see `Checkpoints.release`.
+        """
+        core = self._core
+        with core.reshaping:
+            with core.lock:
+                context, state = core.context, core.state
+                core.ensure_open()
+                segments = state.local.segments.snapshot.segments
+                count = len(due.segments)
+                if due.truncations != state.truncations or segments[:count] != due.segments:
+                    return False
+                with context.health.appending:
+                    directory = context.fs.open_directory(state.local.directory)
+                state.archived = archived  # first: reads find every segment at any time
+            self._remove(count, segments[count].base_offset, directory)
+        return True
+
+    def _remove(self, count: int, end_offset: int, directory: OpenDirectory) -> None:
+        """Remove the oldest segments, which end at `end_offset`; `reshaping` is held."""
+        core = self._core
+        context, state = core.context, core.state
+        with directory:
+            self._sync_names(directory)  # or a power cut could leave no segment
+            if not count:
+                return
+            with core.lock:
+                core.ensure_open()
+                self._is_removing = True  # first: checkpoints must keep the log start
+                first = state.begin_removal(end_offset)
+            self._sync_names(directory)
+            self._is_removing = False
+            for _ in range(1, count):
+                with core.lock:
+                    core.ensure_open()
+                    state.remove_oldest()
+            if count > 1:
+                self._sync_names(directory)
+            with core.lock, context.health.writing:
+                core.ensure_open()
+                state.local.retire(first)
+
+    def show_archived(self, archived: SegmentSnapshot) -> None:
+        """Let reads use these segments of the archive below those on the disk."""
+        with self._core.lock:
+            self._core.state.archived = archived
+
+    def begin_in_archive(self, log_start_offset: int) -> None:
+        """Let the log start lower: the archive has what is below the first segment on the disk."""
+        with self._core.lock:
+            state = self._core.state
+            state.watermarks = state.watermarks.beginning_at(log_start_offset)
 
     def _sync_names(self, directory: OpenDirectory) -> None:
         with self._core.context.health.writing:

@@ -174,6 +174,8 @@ class CommittedSegment(NamedTuple):
     """The bytes of the `.log` file below the high watermark."""
     max_timestamp: int
     """The largest record timestamp in the file, in ms; -1 without one."""
+    max_timestamp_offset: int
+    """The last offset of the first batch that has it; -1 without one."""
     is_sealed: bool
     """Whether it is complete and committed as a whole."""
     version: str

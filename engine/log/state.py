@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from engine.log.results import Appended, CopySource, Fetched, LogTag
 from engine.log.truncation import Truncation
 from engine.records.header import MAGIC_2, BatchHeader
 from engine.segment.segment import RollParams, Segment, locate_surely
-from engine.segment.segments import SegmentSnapshot
+from engine.segment.segments import NO_SEGMENTS, SegmentSnapshot
 from engine.state.producer_table import encode_windows
 from engine.state.producer_verdict import Accepted, Duplicate
 from engine.state.watermarks import Watermarks
@@ -77,11 +78,16 @@ class LogState:
         self.truncations = 0
         """Raised by one when a truncation begins and when it ends: odd during a truncation. The
         result of a sync or look-up that overlaps a truncation is discarded."""
+        self.archived = NO_SEGMENTS
+        """The segments that the archive has, as far as known, up to some that the disk has too.
+        Replaced as a whole by the archive; `readable` takes those before the first on the disk."""
+        self._readable: _Readable | None = None
         end = loaded.offsets.end
         start = loaded.offsets.log_start_offset
         # After a clean stop everything is on disk; after an unclean one, with the next commit.
         is_on_disk = loaded.recovery.was_clean or start == end.offset
-        high = end if is_on_disk else OffsetMetadata(start)
+        on_disk = max(start, self.local.segments.first_base_offset)  # the archive is committed
+        high = end if is_on_disk else OffsetMetadata(on_disk)
         self.watermarks = Watermarks(start, high, end)
         self.leader_epoch = self._claim_epoch(request, end.offset)
         self.watermarks = self.watermarks.in_epoch(self.leader_epoch)
@@ -114,9 +120,30 @@ class LogState:
             return None
         while True:
             marks = self.watermarks
-            segments = self.local.segments.snapshot
+            segments = self.readable()
             if marks is self.watermarks:  # otherwise the two may not match
                 return LogView(segments, marks, marks.leader_epoch, truncations)
+
+    def readable(self) -> SegmentSnapshot:
+        """Return the segments of the whole log: those that only the archive has come first.
+
+        They are missing while the archive is not known. The same object while nothing changes.
+        Needs no lock.
+        """
+        start, local = self.watermarks.log_start_offset, self.local.segments.snapshot
+        if start >= local.base_offsets[0]:
+            return local  # all of the log is on the disk
+        known, archived = self._readable, self.archived
+        if known is None or known[:3] != (start, local, archived):
+            bases = archived.base_offsets
+            first = max(0, archived.floor_index(start))
+            end = bisect_left(bases, local.base_offsets[0])
+            whole = SegmentSnapshot(
+                (*bases[first:end], *local.base_offsets),
+                (*archived.segments[first:end], *local.segments),
+            )
+            self._readable = known = _Readable(start, local, archived, whole)
+        return known.whole
 
     def _crc_of_last_batch(self) -> int:
         for segment in reversed(self.local.segments.snapshot.segments):
@@ -328,23 +355,18 @@ class LogState:
         self._context.recorder.rolled(self.topic_partition)
 
     def remove_oldest(self) -> None:
-        """Remove the oldest segment, which lies below the log start."""
-        oldest = self._oldest_to_remove()
+        """Remove the oldest segment, which lies below the log start or is archived."""
+        oldest = self.local.segments.first
         with self._context.health.writing:
             self.local.remove_segments((oldest,))
             self._retire_snapshot(oldest.base_offset)
 
     def begin_removal(self, end_offset: int) -> Segment:
         """Remove the oldest segment as the first of several; call `local.retire` after the last."""
-        oldest = self._oldest_to_remove()
+        oldest = self.local.segments.first
         with self._context.health.writing:
             self.local.begin_removal(oldest, end_offset)
             self._retire_snapshot(oldest.base_offset)
-        return oldest
-
-    def _oldest_to_remove(self) -> Segment:
-        oldest, following = self.local.segments.snapshot.segments[:2]
-        assert following.base_offset <= self.watermarks.log_start_offset
         return oldest
 
     def _retire_snapshot(self, offset: int) -> None:
@@ -371,6 +393,7 @@ class LogState:
         """
         with self._truncating() as directory:
             marks = self.watermarks
+            begins_in_archive = marks.log_start_offset < self.local.segments.first_base_offset
             start = min(marks.log_start_offset, offset)
             high = min(marks.high, OffsetMetadata(offset), key=lambda place: place.offset)
             self.watermarks = Watermarks(
@@ -380,6 +403,9 @@ class LogState:
                 self._restart_at(offset, directory)
             else:
                 self._cut_to(offset, plan, directory)
+                if not begins_in_archive:  # else the first segment on the disk is not the first
+                    first = self.local.segments.first_base_offset
+                    self.watermarks = self.watermarks.with_log_start(first)
             self.producers.on_high_watermark(self.watermarks.high_watermark)
             self.refresh_first_unstable()
 
@@ -433,8 +459,7 @@ class LogState:
     def _end_at(self, offset: int, last_crc: int) -> None:
         # Offsets and epoch change together: until here readers see the old log, if any.
         marks = self.watermarks.truncated(self.local.end_metadata(offset))
-        marks = marks.in_epoch(self.leader_epoch)
-        self.watermarks = marks.with_log_start(self.local.segments.first_base_offset)
+        self.watermarks = marks.in_epoch(self.leader_epoch)
         self.recovery_point = min(self.recovery_point, offset)
         self.tag = LogTag(self.leader_epoch, offset, last_crc)
 
@@ -454,6 +479,7 @@ class LogState:
         """Take over requested changes from the state in the previous directory."""
         self.keeps_order |= before.keeps_order
         self.truncations = before.truncations
+        self.archived = before.archived
 
     def rename_directory(self, directory: Path) -> None:
         """Rename the directory, not yet durably."""
@@ -467,7 +493,8 @@ class LogState:
         segments.check_invariants()
         segments.active.check_invariants()
         marks = self.watermarks
-        assert segments.first_base_offset <= marks.log_start_offset
+        is_whole = segments.first_base_offset <= marks.log_start_offset
+        assert is_whole or self.local.config.remote_storage_enable
         assert marks.end.segment_base_offset == segments.active.base_offset
         assert marks.end.position == segments.active.size_bytes
         assert self.recovery_point <= marks.log_end_offset
@@ -483,10 +510,20 @@ def _ensure_offsets_left(offset: int, count: int) -> None:
         )
 
 
+class _Readable(NamedTuple):
+    """The segments of a whole log, and what they were put together from."""
+
+    log_start_offset: int
+    local: SegmentSnapshot
+    archived: SegmentSnapshot
+    whole: SegmentSnapshot
+
+
 class LogView(NamedTuple):
     """Matching segments and watermarks."""
 
     segments: SegmentSnapshot
+    """Those that only the archive has come first, as far as the archive is known."""
     marks: Watermarks
     leader_epoch: int
     truncations: int

@@ -19,8 +19,10 @@ from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.log import Log
+from engine.log.maintenance import DueForRelease
 from engine.log.read.fetch import deletion_target
 from engine.log.results import LogTag
+from engine.segment.segments import SegmentSnapshot
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -136,13 +138,33 @@ class Checkpoints:
         with self._writing:
             marks = log.watermarks
             target = max(deletion_target(before_offset, marks), marks.log_start_offset)
-            here = sorted(logs(), key=lambda log: log.topic_partition)
+            here = list(logs())
             if log in here:  # otherwise it was just deleted, and its line must not come back
-                starts = _log_starts(here) | {log.topic_partition: target}
-                self._health.ensure_held()
-                with self._health.appending:
-                    self._log_starts.write(self._with_kept(starts, self._read_promises.log_starts))
+                self._write_log_starts(_log_starts(here) | {log.topic_partition: target})
             return log.delete_records(target)
+
+    def release(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        log: Log,
+        due: DueForRelease,
+        archived: SegmentSnapshot,
+    ) -> bool:
+        """Write where the log starts, then remove segments as `Maintenance.release`.
+
+        Without the line a start would take the first segment that is left for the log's start.
+        """
+        with self._writing:
+            here = list(logs())
+            if log not in here:  # it was just deleted or moved
+                return False
+            self._write_log_starts(_log_starts(here))
+            return log.maintenance.release(due, archived)
+
+    def _write_log_starts(self, starts: Offsets) -> None:
+        self._health.ensure_held()
+        with self._health.appending:
+            self._log_starts.write(self._with_kept(starts, self._read_promises.log_starts))
 
     def _write(self, logs: Iterable[Log], cut: _Cut | None = None) -> None:
         """Write the three files; no line of a truncated log is above what will be left of it.
@@ -206,16 +228,17 @@ class Checkpoints:
 def _log_starts(
     logs: Iterable[Log], *, cut_log: TopicPartition | None = None
 ) -> dict[TopicPartition, int]:
-    """Return the log starts that differ from the durable name of the first segment.
+    """Return the log starts that the durable name of the first segment does not tell.
 
-    Includes a log that is being truncated, because that segment may be removed.
+    Includes a log that is being truncated, because that segment may be removed, and all whose
+    oldest segments may be in the archive only, as Kafka does.
     """
     starts: dict[TopicPartition, int] = {}
-    for log in logs:
+    for log in sorted(logs, key=lambda log: log.topic_partition):
         key, start = log.topic_partition, log.watermarks.log_start_offset
         first = log.reader.first_segment_base_offset  # before `is_removing` is read
         is_told = not (log.maintenance.is_removing or log.durability.is_flush_due or key == cut_log)
-        if start > (first if is_told else 0):
+        if start > (first if is_told else 0) or log.config.remote_storage_enable:
             starts[key] = start
     return starts
 

@@ -31,9 +31,11 @@ from engine.fs.names import DirectoryKind, ParsedDirectory, parse_partition_dire
 from engine.fs.port import OpenDirectory
 from engine.log.files import LogContext
 from engine.log.log import Log
+from engine.log.maintenance import DueForRelease
 from engine.log.results import LogTag
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.partitions import Deletion, LeftState, Partitions
+from engine.segment.segments import SegmentSnapshot
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -231,6 +233,16 @@ class DataDirectory:
     ) -> int:
         """Write a log start to disk, then raise it; see `Checkpoints.delete_records`."""
         return self.checkpoints.delete_records(lambda: self._here(logs()), log, before_offset)
+
+    def release_segments(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        log: Log,
+        due: DueForRelease,
+        archived: SegmentSnapshot,
+    ) -> bool:
+        """Remove segments that the archive has; see `Checkpoints.release`."""
+        return self.checkpoints.release(lambda: self._here(logs()), log, due, archived)
 
     def _here(self, logs: Iterable[Log]) -> list[Log]:
         return [*filter(self.holds, logs), *self.arriving]

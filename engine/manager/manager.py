@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
 from engine.log.files import LogContext
 from engine.log.log import Log
+from engine.log.maintenance import DueForRelease
 from engine.log.results import LogTag
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories
@@ -63,6 +64,7 @@ from engine.manager.topics import (
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
 from engine.segment.indexes import SealedFiles
+from engine.segment.segments import SegmentSnapshot
 from engine.topic_keys import canonical
 from engine.types import TopicPartition
 
@@ -344,8 +346,10 @@ class LogManager(Catalog):
                     partitions=before.partitions,
                 )
             config = legal_config(after, self._config, before)
+            logs = self.logs_of(name)
+            if not config.remote_storage_enable:
+                _ensure_on_disk(logs)
             if after != before:
-                logs = self.logs_of(name)
                 if after.was_compacted and not before.was_compacted:
                     for log in logs:
                         log.maintenance.keep_order()
@@ -421,6 +425,14 @@ class LogManager(Catalog):
             self._ensure_open()
             directory = self._directories.of(log.directory)
             return directory.delete_records(self.logs, log, before_offset)
+
+    def release(self, log: Log, due: DueForRelease, archived: SegmentSnapshot) -> bool:
+        """Remove segments from the disk that the archive has, as `Maintenance.release`."""
+        with self._admin:
+            self._ensure_open()
+            return self._directories.of(log.directory).release_segments(
+                self.logs, log, due, archived
+            )
 
     def plan_move(self, topic_partition: TopicPartition, target: Path) -> None:
         """Record durably that a partition is to be moved to another data directory.
@@ -547,3 +559,18 @@ class LogManager(Catalog):
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
         """Return the content of the topics file, with deleted topics of offline directories."""
         return {**self._deleted, **{name: topic.entry for name, topic in topics.items()}}
+
+
+def _ensure_on_disk(logs: Iterable[Log]) -> None:
+    """Raise PolicyViolation if the archive has records that the disk does not have."""
+    for log in logs:
+        start, local = log.watermarks.log_start_offset, log.reader.local_log_start_offset
+        if start < local:
+            raise PolicyViolation(
+                f"the records of {log.topic_partition} from {start} to {local - 1} are in the "
+                "archive only: remote.storage.enable must stay true until they are deleted (delete "
+                f"the records before {local}) or retention has removed them",
+                name="remote.storage.enable",
+                log_start_offset=start,
+                local_log_start_offset=local,
+            )

@@ -179,8 +179,11 @@ class Move:
                 continue
             copy.durability.flush()
             start = self._log.watermarks.log_start_offset
-            copied_start = min(start, copy.watermarks.high_watermark)
-            copy.delete_records(copied_start, LogStartReason.LEADER_OFFSET_INCREMENTED)
+            if start < self._start:
+                copy.maintenance.begin_in_archive(start)
+            else:
+                copied_start = min(start, copy.watermarks.high_watermark)
+                copy.delete_records(copied_start, LogStartReason.LEADER_OFFSET_INCREMENTED)
             progress(*self._progress(copy))
             self._target.arriving = (copy,)
             self._target.write_checkpoints(self._logs)
@@ -225,8 +228,8 @@ class Move:
         return self._copy
 
     def _first_offset(self) -> int:
-        """Return the base offset of the batch that holds the log start."""
-        self._start = start = self._log.watermarks.log_start_offset
+        """Return the base offset of the batch that holds the log start, or that of the disk."""
+        self._start = start = self._log.reader.local_log_start_offset
         first = self._read(start, max_bytes=1)
         return min([start, *(header.base_offset for _, header in iter_headers(first.data))])
 
@@ -281,7 +284,14 @@ class Move:
         config = self._log.config
         is_gapless = self._topic.is_gapless(config)
         request = LoadRequest(
-            self._path, config, end, still.log_start_offset, True, end, is_gapless=is_gapless
+            self._path,
+            config,
+            end,
+            still.log_start_offset,
+            True,
+            end,
+            is_gapless=is_gapless,
+            begins_in_archive=config.remote_storage_enable,
         )
         context = self._target.context
         with context.health.appending:

@@ -247,6 +247,7 @@ class Partitions:
             left.was_clean,
             left.high_watermarks.get(log, 0),
             is_gapless=topic.is_gapless(config),
+            begins_in_archive=config.remote_storage_enable and log in left.log_starts,
         )
         with self._context.health.opening:
             opened = Log.open(self._context, log, topic.topic_id, request)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sortedcontainers import SortedDict
 
@@ -29,6 +29,9 @@ class SegmentSnapshot(NamedTuple):
         return bisect_right(self.base_offsets, offset) - 1
 
 
+NO_SEGMENTS: Final = SegmentSnapshot((), ())
+
+
 class Segments:
     """The segments of one log. Changes need the log lock, reads do not."""
 
@@ -37,7 +40,7 @@ class Segments:
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._by_base_offset: SortedDict[int, Segment] = SortedDict()
-        self.snapshot = SegmentSnapshot((), ())
+        self.snapshot = NO_SEGMENTS
         for segment in segments:
             self._by_base_offset[segment.base_offset] = segment
         self._publish()

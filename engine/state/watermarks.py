@@ -72,6 +72,11 @@ class Watermarks(_Offsets):
             ),
         )
 
+    def beginning_at(self, log_start_offset: int) -> Watermarks:
+        """Lower the log start: the archive has the records between."""
+        _, high, end, first_unstable, *_, epoch = self
+        return Watermarks(log_start_offset, high, end, first_unstable, epoch)
+
     @classmethod
     def empty_at(cls, offset: int, segment_base_offset: int, leader_epoch: int = 0) -> Self:
         """Return the watermarks of a log without records that starts at `offset`."""

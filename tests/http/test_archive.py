@@ -98,3 +98,86 @@ def test_an_archive_is_for_data_directories() -> None:
     """On a Kafka cluster there is nothing here to archive."""
     with pytest.raises(ValueError, match="archive is for data directories"):
         Settings(archive="s3://bucket", kafka="127.0.0.1:9092")
+
+
+TIERED: dict[str, object] = {
+    "segment_bytes": "300",
+    "retention_ms": "-1",
+    "remote_storage_enable": "true",
+    "local_retention_bytes": "0",
+}
+
+
+async def pages(api: Api) -> list[Any]:
+    """The records of a log, a hundred bytes a request."""
+    records: list[Any] = []
+    while True:
+        at = {"offset": len(records), "max_bytes": 100}
+        page = (await api.client.get(RECORDS, params=at)).json()
+        if not page["records"]:
+            return records
+        records += page["records"]
+
+
+async def test_every_operation_reads_what_only_the_archive_has(tmp_path: Path) -> None:
+    """Pages, fetches, tails, splits, times, segments and their files."""
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
+        await api.create("events", 1, **TIERED)
+        for value in range(20):
+            await api.append(value)
+        offsets = await told(api, f"{LOG}/offsets", lambda body: body["local_log_start_offset"] > 9)
+        assert offsets["log_start_offset"] == 0
+        for path in (LOG, f"{LOG}/segments"):
+            assert (await api.client.get(path)).json()["local_log_start_offset"] > 9
+        (listed,) = (await api.client.get("/v1/topics/events/offsets")).json()["partitions"]
+        assert listed["local_log_start_offset"] > 9
+        records = await pages(api)
+        assert [record["value"] for record in records] == list(range(20))
+
+        asked = {"partitions": [{"topic": "events", "partition": 0, "offset": 0}]}
+        fetched = (await api.client.post("/v1/fetch", json=asked)).json()
+        assert fetched["partitions"][0]["records"] == records
+        async with api.client.stream("GET", f"{LOG}/tail", params={"offset": 0}) as stream:
+            assert stream.status_code == 200
+            async for line in stream.aiter_lines():
+                if '"value":19' in line:
+                    break
+
+        plan = (await api.client.post("/v1/topics/events/splits", json={"min_splits": 4})).json()
+        assert plan["splits"][0]["start_offset"] == 0
+        for name, offset in (("earliest", 0), (records[0]["timestamp"], 0)):
+            at = await api.client.get(f"{LOG}/offset-at", params={"timestamp": name})
+            assert at.json()["offset"] == offset
+        local = await api.client.get(f"{LOG}/offset-at", params={"timestamp": "earliest_local"})
+        assert local.json()["offset"] == offsets["local_log_start_offset"]
+
+        segments = (await api.client.get(f"{LOG}/segments")).json()["segments"]
+        assert segments[0]["base_offset"] == 0
+        for kind in ("log", "index", "timeindex"):
+            file = await api.client.get(segments[0]["files"][kind])
+            assert file.status_code == 200
+            assert kind != "log" or len(file.content) == segments[0]["size_bytes"]
+
+
+async def test_a_bucket_that_is_gone_is_503_for_what_only_it_has(tmp_path: Path) -> None:
+    """With a code of its own and when to ask again; what the disk has is read as ever."""
+    bucket = tmp_path / "bucket"
+    url = f"file://{bucket}"
+    async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
+        await api.create("events", 1, **TIERED)
+        for value in range(20):
+            await api.append(value)
+        offsets = await told(api, f"{LOG}/offsets", lambda body: body["local_log_start_offset"] > 9)
+        shutil.move(bucket, tmp_path / "away")
+        answer = await api.client.get(RECORDS, params={"offset": 0})
+        problem = answer.json()
+        assert answer.status_code == 503
+        assert (problem["code"], problem["retryable"]) == ("archive_unavailable", True)
+        assert int(answer.headers["retry-after"]) >= 1
+        here = {"offset": offsets["local_log_start_offset"]}
+        assert (await api.client.get(RECORDS, params=here)).status_code == 200
+        off = {"config": {"remote.storage.enable": "false"}}
+        refused = await api.client.patch("/v1/topics/events", json=off)
+        assert refused.json()["code"] == "policy_violation"
+        assert refused.json()["local_log_start_offset"] == offsets["local_log_start_offset"]

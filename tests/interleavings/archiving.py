@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+from engine.archive.archived_segments import ArchivedSegments
 from engine.archive.catalog import ArchivedTopic
 from engine.archive.manifest import Manifest
 from engine.archive.partition import PartitionArchive, Tools
+from engine.archive.range_cache import RangeCache
 from engine.archive.restore import ArchivedPartition, Selection, restore
 from engine.archive.upkeep import load_manifest
 from engine.config import ArchiveConfig
@@ -34,6 +36,8 @@ class Archiving:
             False,
             lambda _: None,
             itertools.count(1),
+            ArchivedSegments(RangeCache(self._bucket, machine.clock, 1)),
+            lambda log, due, archived: log.maintenance.release(due, archived),
         )
         self._archive = PartitionArchive(tools, scene.log)
 

@@ -3,7 +3,8 @@
 Writers, retention, compaction, truncation, topics that come and go, a bucket that fails, a process
 that is killed in the midst of an upload, and at last a disk that dies. What is restored then must
 be what the log committed, up to at least what the last complete visit archived, and nothing that
-it never committed; and a restore to an earlier moment must find what was there then.
+it never committed; and a restore to an earlier moment must find what was there then. While the disk
+lives, a reader finds all of a log, whether the disk or only the archive has it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from engine.archive.restore import RestoredPartition, restore, select, verify
 from engine.archive.store import StoreUnavailable
 from engine.cleaner.cleaner import LogCleaner, remove_old_segments
 from engine.config import ArchiveConfig, CleanerConfig
+from engine.errors import ArchiveUnavailable, InvalidRequestValue
 from engine.log.log import Log
 from engine.records.builder import build_batch
 from tests.support.bucket import Bucket, Killed
@@ -25,7 +27,6 @@ from tests.support.builders import DATA, World
 from tests.support.logs import read_records
 
 KEEP_MS: Final = 3_600_000
-TOPICS: Final = ("plain", "compacted", "short")
 CONFIGS: Final[dict[str, dict[str, str | int]]] = {
     "plain": {"segment.bytes": 400, "retention.ms": "-1"},
     "compacted": {
@@ -35,7 +36,20 @@ CONFIGS: Final[dict[str, dict[str, str | int]]] = {
         "retention.ms": "-1",
     },
     "short": {"segment.bytes": 300, "retention.bytes": "900"},
+    "long": {
+        "segment.bytes": 300,
+        "retention.ms": "-1",
+        "remote.storage.enable": "true",
+        "local.retention.bytes": "400",
+    },
+    "fleeting": {
+        "segment.bytes": 300,
+        "retention.bytes": "1500",
+        "remote.storage.enable": "true",
+        "local.retention.ms": "60000",
+    },
 }
+TOPICS: Final = tuple(CONFIGS)
 Content = dict[int, tuple[bytes | None, bytes | None]]
 """Key and value by offset."""
 
@@ -79,12 +93,16 @@ class Life:
         self.moments: list[Moment] = []
         self.next_value = 0
         self.restored = 0
+        self.found_in_archive = 0
+        """How often a reader began in the archive."""
         self.open(take_over=False)
 
     def open(self, *, take_over: bool) -> None:
         """Start the process on the disk as it is."""
         world = self.world
         self.manager = world.open_manager()
+        self.is_archive_known = False
+        """Whether this process has seen all of the archive."""
         config = ArchiveConfig(keep_ms=KEEP_MS, take_over=take_over)
         self.archiver = Archiver(
             self.manager,
@@ -169,12 +187,17 @@ class Life:
         offset = self.random.randint(marks.log_start_offset, marks.log_end_offset)
         log.durability.commit()
         self.note(log)
-        end = self.manager.truncate(log, offset)
+        start = log.reader.local_log_start_offset
+        try:
+            end = self.manager.truncate(log, offset)
+        except InvalidRequestValue:
+            assert offset < log.reader.local_log_start_offset
+            return
         model = self.model_of(log)
         before = model.versions[-1]
         if end < before.end:
-            left = {record.offset for record in read_records(log)}  # a batch is cut as a whole
-            start = marks.log_start_offset
+            on_disk = read_records(log, log.reader.local_log_start_offset)
+            left = {record.offset for record in on_disk}  # a batch is cut as a whole
             kept = {at: one for at, one in before.content.items() if at < start or at in left}
             model.versions.append(Version(kept, end))
             model.least_end = min(model.least_end, end)
@@ -199,12 +222,31 @@ class Life:
             bucket.kill_at = random.choice((at, -at))
         try:
             if self.archiver.run_pass():
+                self.is_archive_known = True
                 self.see_moment()
             self.see_visits()
         except Killed:
             self.restart(power_cut=random.random() < 0.5)
         finally:
             bucket.kill_at, bucket.trouble, bucket.is_late = None, 0, False
+
+    def read(self) -> None:
+        """Read a whole log, which only the archive may have."""
+        log = self.some_log()
+        if log is None:
+            return
+        start, high = log.watermarks.log_start_offset, log.watermarks.high_watermark
+        begins_in_archive = start < log.reader.local_log_start_offset
+        log.maintenance.check_invariants()
+        try:
+            records = {one.offset: (one.key, one.value) for one in read_records(log)}
+        except ArchiveUnavailable:
+            assert begins_in_archive
+            assert not self.is_archive_known
+            return
+        self.found_in_archive += begins_in_archive
+        version = self.model_of(log).versions[-1]
+        assert self._is_of(log, records, start, high, version), (log, records, version)
 
     def see_visits(self) -> None:
         """Note for each partition what its archive now surely has."""
@@ -239,6 +281,7 @@ class Life:
         *(append,) * 8,
         *(archive,) * 6,
         *(create_topic,) * 2,
+        *(read,) * 2,
         roll,
         retain,
         delete_records,
@@ -348,11 +391,15 @@ if __name__ == "__main__":
     import sys
 
     first, count = int(sys.argv[1]), int(sys.argv[2])
-    restored = 0
+    restored = found_in_archive = 0
     for number in range(first, first + count):
         try:
-            restored += live(number).restored
+            life = live(number)
+            restored += life.restored
+            found_in_archive += life.found_in_archive
         except BaseException:
             sys.stdout.write(f"life {number} failed\n")
             raise
-    sys.stdout.write(f"{count} lives, {restored} logs restored\n")
+    sys.stdout.write(
+        f"{count} lives, {restored} logs restored, {found_in_archive} reads of the archive\n"
+    )

@@ -120,9 +120,10 @@ async def test_records_are_found_by_time(side: Side) -> None:
     """The first at or after a time, and the one with the greatest."""
     partition = await side.partition()
 
-    async def run(look_up: LookUp) -> TimestampAndOffset | None:
+    async def run(look_up: LookUp, *, in_archive: bool = False) -> TimestampAndOffset | None:
         limits = DecodeLimits(max_decoded_bytes=WHOLE, max_decode_cpu_ms=60_000)
-        return await side.workers.read(partial(look_up, DecodeBudget(limits)))
+        work = partial(look_up, DecodeBudget(limits))
+        return await side.workers.read(work, in_archive=in_archive)
 
     assert await partition.max_timestamp(run) is None
     for minute in (0, 2, 1):

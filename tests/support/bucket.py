@@ -57,6 +57,9 @@ class Bucket:
         for start in range(0, len(content), 300):
             yield content[start : start + 300]
 
+    def read_range(self, name: str, position: int, length: int) -> bytes:
+        return self.get(name)[position : position + length]
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         self._enter()
         objects = list(self.objects.items())  # at once: another thread may put one

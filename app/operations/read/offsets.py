@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.codecs.calls import OffsetSpec, ReadCall, parse_offset
-from app.codecs.receipts import offsets_body, offsets_headers, shown_marks, to_json
+from app.codecs.receipts import archived_marks, offsets_body, offsets_headers, shown_marks, to_json
 from app.errors import InvalidBody, MalformedRequest
 from app.http.answers import Answer, Headers, json_answer
 from app.operations.exchange import Exchange
 from app.operations.read.fetch import start_offset
-from app.operations.service import Service
+from app.operations.service import Service, local_partition
 from app.settings import Settings
 from app.store.port import Partition
 from engine.errors import OffsetBelowLogStart, TooLarge
@@ -71,6 +71,7 @@ def _marks_of(partition: Partition) -> dict[str, object]:
     return {
         "partition": partition.number,
         **shown_marks(marks),
+        **dict(archived_marks(partition)),
         "leader_epoch": marks.leader_epoch,
         "recovery_point": partition.recovery_point,
         "log_id": partition.log_id_at(marks.leader_epoch),
@@ -86,6 +87,9 @@ async def _offset_at(
         epoch = marks.leader_epoch
         if timestamp == "earliest":
             return _found(TimestampAndOffset(-1, marks.log_start_offset, epoch)), marks
+        if timestamp == "earliest_local":
+            start = local_partition(partition).log.reader.local_log_start_offset
+            return _found(TimestampAndOffset(-1, start, epoch)), marks
         if timestamp == "latest":
             return _found(TimestampAndOffset(-1, marks.high_watermark, epoch)), marks
         if timestamp == "max_timestamp":

@@ -57,7 +57,7 @@ class Maintenance:
         Raises SegmentNotFound.
         """
         work = partial(self._log.reader.open_file, base_offset, kind)
-        return await self._workers.read(work, holder)
+        return await self._workers.read(work, holder, in_archive=self.is_archived(base_offset))
 
     async def read_file(
         self, file: SegmentFile, position: int, max_bytes: int, holder: str
@@ -67,7 +67,12 @@ class Maintenance:
         Raises LogReplaced once the log is cut, SegmentNotFound, StoredDataCorrupt, StorageOffline.
         """
         work = partial(self._log.reader.read_file, file, position, max_bytes)
-        return await self._workers.read(work, holder)
+        in_archive = self.is_archived(file.segment.base_offset)
+        return await self._workers.read(work, holder, in_archive=in_archive)
+
+    def is_archived(self, offset: int) -> bool:
+        """Whether only the archive has an offset, so that a read of it may have to wait."""
+        return offset < self._log.reader.first_segment_base_offset
 
     async def roll(self) -> RollResult:
         """Seal the active segment and open the next, durably; an empty one stays."""
@@ -242,6 +247,16 @@ class LocalPartition(Partition):
         known = archiver and archiver.partitions.get(self.log.topic_partition)
         return known.state.archived_offset if known and known.state.archived_offset >= 0 else None
 
+    @property
+    def local_log_start_offset(self) -> int | None:
+        has_archive = self._runtime.archiver is not None or self._begins_in_archive
+        return self.log.reader.local_log_start_offset if has_archive else None
+
+    @property
+    def _begins_in_archive(self) -> bool:
+        """Whether a look-up in the whole log may have to wait for the archive."""
+        return self.maintenance.is_archived(self.log.watermarks.log_start_offset)
+
     def content_version(
         self, start_offset: int, end_offset: int, fetched: Fetched | None
     ) -> str | None:
@@ -269,7 +284,8 @@ class LocalPartition(Partition):
             end_offset=end_offset,
             minimum_one_batch=minimum_one_batch,
         )
-        fetched = await self._workers.read(work, holder)
+        in_archive = self.maintenance.is_archived(offset)
+        fetched = await self._workers.read(work, holder, in_archive=in_archive)
         assert fetched is not None, "only a read of cached bytes may find nothing"
         return fetched
 
@@ -294,7 +310,8 @@ class LocalPartition(Partition):
         )
 
     async def offset_for_time(self, time_ms: int, run: RunLookUp) -> TimestampAndOffset | None:
-        return await run(partial(self.log.reader.offset_for_time, time_ms))
+        look_up = partial(self.log.reader.offset_for_time, time_ms)
+        return await run(look_up, in_archive=self._begins_in_archive)
 
     async def offset_appended_since(self, time_ms: int) -> int:
         listing = await self.maintenance.listing()
@@ -304,7 +321,7 @@ class LocalPartition(Partition):
         return listing.watermarks.log_end_offset
 
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
-        return await run(self.log.reader.max_timestamp)
+        return await run(self.log.reader.max_timestamp, in_archive=self._begins_in_archive)
 
     async def size(self) -> LogSize:
         return LogSize(self.log.reader.size_bytes, self.log.reader.segments_count)
@@ -313,7 +330,8 @@ class LocalPartition(Partition):
         self, start_offset: int, end_offset: int, isolation: FetchIsolation
     ) -> int:
         look = partial(self.log.reader.extent_bytes, start_offset, end_offset, isolation)
-        return await self._workers.read(look)
+        in_archive = self.maintenance.is_archived(start_offset)
+        return await self._workers.read(look, in_archive=in_archive)
 
     async def splits(
         self,
@@ -334,7 +352,8 @@ class LocalPartition(Partition):
             max_offsets=max_offsets,
             at_most=at_most,
         )
-        return await self._workers.read(look)
+        in_archive = self.maintenance.is_archived(start_offset)
+        return await self._workers.read(look, in_archive=in_archive)
 
     async def append(
         self,

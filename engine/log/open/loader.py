@@ -176,6 +176,8 @@ class LoadRequest:
     """The high watermark in the checkpoint, up to which readers saw the log."""
     is_gapless: bool = False
     """Whether every segment ends where the next begins, because the log was never compacted."""
+    begins_in_archive: bool = False
+    """Whether the archive has what lies between the log start and the first segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,9 @@ class Loader:
             end_offset, recovery_point=request.recovery_point, high_watermark=request.high_watermark
         )
         self._segments.active.make_active()
-        log_start_offset = max(request.log_start_offset, self._segments.first_base_offset)
+        log_start_offset = self._request.log_start_offset
+        if not request.begins_in_archive:
+            log_start_offset = max(log_start_offset, self._segments.first_base_offset)
         for segment in self._segments.overlapping(log_start_offset, log_start_offset + 1):
             segment.proofs.log_start_offset = log_start_offset
         epochs.truncate_from_end(end_offset)

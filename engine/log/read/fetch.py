@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from engine.errors import (
+    ArchiveUnavailable,
     InvalidRequestValue,
     OffsetBelowLogStart,
     OffsetBeyondLogEnd,
@@ -75,6 +76,21 @@ def ensure_in_range(offset: int, marks: Watermarks, bound: int | None = None) ->
         )
 
 
+def ensure_known(offset: int, segments: SegmentSnapshot) -> None:
+    """Raise ArchiveUnavailable if only the archive has the offset, and is not known.
+
+    The offset is not below the log start.
+    """
+    first = segments.base_offsets[0]
+    if offset < first:
+        raise ArchiveUnavailable(
+            f"offset {offset} is in the archive only, which was not read yet: the disk has the "
+            f"offsets from {first} on. Try again later; if it stays so, /readyz says why",
+            offset=offset,
+            local_log_start_offset=first,
+        )
+
+
 def deletion_target(before_offset: int, marks: Watermarks) -> int:
     """Return the new log start for a deletion below an offset; -1 deletes all committed records.
 
@@ -105,11 +121,12 @@ def _facts(offset: int, marks: Watermarks) -> dict[str, int]:
 def fetch(request: ReadRequest, view: LogView) -> Fetched:
     """Return the batches for `request`.
 
-    Raises OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, and NotCached if
-    `cached_only` and the data is not in memory.
+    Raises OffsetBelowLogStart, OffsetBeyondLogEnd, StoredDataCorrupt, ArchiveUnavailable, and
+    NotCached if `cached_only` and the data is not in memory.
     """
     segments, marks, leader_epoch, _ = view
     ensure_in_range(request.offset, marks)
+    ensure_known(request.offset, segments)
     bound = marks.bound(request.isolation)
     if request.end_offset is not None and request.offset >= request.end_offset:
         return Fetched(

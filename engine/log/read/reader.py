@@ -26,7 +26,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from engine.errors import CorruptIndex, LogReplaced, SegmentNotFound, StoredDataCorrupt
 from engine.log.index_repair import mending
-from engine.log.read.fetch import ReadRequest, ensure_in_range, fetch, readable_end
+from engine.log.read.fetch import (
+    ReadRequest,
+    ensure_in_range,
+    ensure_known,
+    fetch,
+    readable_end,
+)
 from engine.log.read.segment_files import (
     FileCheck,
     FileKind,
@@ -340,23 +346,36 @@ class LogReader:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all `.log` files."""
+        """The bytes of all `.log` files on the disk."""
         return self._core.state.local.segments.size_bytes
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """A snapshot of all segments, the active one last; they stay readable when removed."""
+        """A snapshot of all segments on the disk, the active one last.
+
+        They stay readable when removed.
+        """
         return self._core.state.local.segments.snapshot.segments
 
     @property
     def segments_count(self) -> int:
-        """The number of segments, the active one included."""
+        """The number of segments on the disk, the active one included."""
         return len(self._core.state.local.segments)
 
     @property
     def first_segment_base_offset(self) -> int:
-        """The base offset of the first segment; the log start may lie above it."""
+        """The base offset of the first segment on the disk.
+
+        The log start may lie above it, or below it if the archive has older segments.
+        """
         return self._core.state.local.segments.first_base_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset that the disk has; Kafka's `localLogStartOffset`."""
+        state = self._core.state
+        start, local = state.watermarks.log_start_offset, state.local.segments
+        return max(start, local.first_base_offset)
 
     def content_version(
         self, start_offset: int, end_offset: int, segments: SegmentSnapshot | None = None
@@ -368,7 +387,7 @@ class LogReader:
         change of content: when a segment is sealed, or its file renamed. None if the file of one is
         closed: compaction or retention has taken the segment away since. Raises StorageOffline.
         """
-        found = segments or self._core.state.local.segments.snapshot
+        found = segments or self._core.state.readable()
         first = max(0, found.floor_index(start_offset))
         last = found.floor_index(max(start_offset, end_offset - 1))
         read = found.segments[first : last + 1]
@@ -474,7 +493,7 @@ class LogReader:
             if (
                 state is not self._core.state
                 or view.truncations != state.truncations
-                or view.segments is not state.local.segments.snapshot
+                or view.segments is not state.readable()
             ):
                 raise _LookAgain from error
             raise
@@ -604,6 +623,7 @@ class LogReader:
         def look(view: LogView) -> _Found:
             bound = view.marks.bound(isolation)
             ensure_in_range(start, view.marks)
+            ensure_known(start, view.segments)
             ensure_in_range(end, view.marks, bound.offset)
             return use(Extent(start, end, bound, view.segments))
 
@@ -633,6 +653,7 @@ class LogReader:
         """Return the result of a look-up by time, if it lies below the high watermark."""
 
         def look(view: LogView) -> TimestampAndOffset | None:
+            ensure_known(view.marks.log_start_offset, view.segments)
             limit_bytes = self._core.context.config.max_decompressed_batch_bytes
             bounds = Bounds(view.marks.log_start_offset, limit_bytes, budget)
             found = look_up(view.segments, bounds)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.errors import SegmentNotFound, StoredDataCorrupt
-from engine.log.read.fetch import readable_end
+from engine.log.read.fetch import ensure_known, readable_end
 from engine.log.results import CommittedSegment, Listing, SegmentInfo
 from engine.log.state import LogView
 from engine.segment.file_records import BatchPosition
@@ -87,7 +87,7 @@ def committed(view: LogView, version_of: Callable[[Segment], str]) -> list[Commi
                 segment.base_offset,
                 max(segment.base_offset, min(marks.high_watermark, end or INT64_MAX)),
                 segment.size_bytes if is_sealed else readable_end(segment, marks.high),
-                segment.maximum.timestamp,
+                *segment.maximum,
                 is_sealed,
                 version_of(segment) if is_sealed else "",
             )
@@ -122,6 +122,8 @@ def _find(base_offset: int, segments: SegmentSnapshot, marks: Watermarks) -> tup
         if not following or following[0] > marks.log_start_offset:
             end = max(base_offset, min((marks.high_watermark, *following)))
             return segments.segments[index], end
+    if base_offset >= marks.log_start_offset:
+        ensure_known(base_offset, segments)
     raise SegmentNotFound(f"no segment begins at {base_offset}", base_offset=base_offset)
 
 

@@ -5,6 +5,7 @@ import pytest
 from engine.config import LogConfig
 from engine.errors import InvalidConfig
 from engine.topic_keys import TOPIC_KEYS, canonical, effective, parse_overrides
+from engine.topic_values import ConfigValue
 from tests.support.builders import EVENTS, World
 from tests.support.kafka import kafka
 from tests.support.topic_defaults import KAFKA_4_3_DEFAULTS
@@ -42,7 +43,7 @@ ILLEGAL: dict[str, tuple[object, ...]] = {
     "unclean.leader.election.enable": ("not_a_boolean", "", 1),
     "leader.replication.throttled.replicas": NO_REPLICAS,
     "follower.replication.throttled.replicas": NO_REPLICAS,
-    "remote.storage.enable": ("not_a_boolean", "", 1, True, "true"),
+    "remote.storage.enable": ("not_a_boolean", "", 1),
     "local.retention.ms": (*NO_NUMBER, -3),
     "local.retention.bytes": (*NO_NUMBER, -3),
     "remote.log.copy.disable": ("not_a_boolean", "", 1),
@@ -109,13 +110,47 @@ def test_an_option_that_kafka_removed_is_unknown(name: str) -> None:
         parse_overrides({name: "1"})
 
 
-@kafka("LogConfigTest.testEnableRemoteLogStorage")
-def test_tiered_storage_cannot_be_switched_on() -> None:
-    """As on a broker without it, and all the other options of it change nothing."""
-    with pytest.raises(InvalidConfig, match="there is no tiered storage"):
-        parse_overrides({"remote.storage.enable": "true"})
-    others = {"local.retention.ms": 5, "local.retention.bytes": 5, "remote.log.copy.disable": True}
-    assert LogConfig.of({"retention.ms": 7, **others}) == LogConfig(retention_ms=7)
+@kafka(
+    "LogConfigTest.testEnableRemoteLogStorage",
+    "LogConfigTest.testLocalLogRetentionDerivedProps",
+    "LogConfigTest.testLocalLogRetentionDerivedDefaultProps",
+)
+def test_local_retention_is_that_of_the_log_unless_it_is_set() -> None:
+    """-2, the default, stands for it; everything else of the configuration stays."""
+    tiered: dict[str, ConfigValue] = {
+        "remote.storage.enable": "true",
+        "retention.ms": 7,
+        "retention.bytes": 9,
+    }
+    whole = LogConfig.of(tiered)
+    assert whole.on_disk == whole
+    local = LogConfig.of({**tiered, "local.retention.ms": 5, "local.retention.bytes": 0})
+    assert (local.on_disk.retention_ms, local.on_disk.retention_bytes) == (5, 0)
+    assert (local.retention_ms, local.retention_bytes) == (7, 9)
+
+
+@kafka(
+    "LogConfigTest.testInvalidLocalLogRetentionProps",
+    "LogConfigTest.testEnableRemoteLogStorageOnCompactedTopic",
+)
+@pytest.mark.parametrize(
+    ("config", "refusal"),
+    [
+        ({"cleanup.policy": "compact"}, "compaction changes old segments"),
+        ({"cleanup.policy": "compact,delete"}, "compaction changes old segments"),
+        ({"retention.ms": "10", "local.retention.ms": "11"}, "must not exceed retention.ms"),
+        ({"local.retention.ms": "-1"}, "must not exceed retention.ms"),
+        ({"retention.bytes": "10", "local.retention.bytes": "-1"}, "must not exceed"),
+    ],
+)
+def test_a_contradiction_of_tiered_storage_is_refused(config: dict[str, str], refusal: str) -> None:
+    """As Kafka does; without the switch the local retention means nothing."""
+    with pytest.raises(InvalidConfig, match=refusal):
+        parse_overrides({"remote.storage.enable": "true", **config})
+    parse_overrides(config)
+    parse_overrides(
+        {"remote.storage.enable": "true", "retention.ms": "-1", "local.retention.ms": "-1"}
+    )
 
 
 @kafka("LogConfigTest.testInvalidCompactionLagConfig")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +31,25 @@ NEVER = {"retention.ms": "-1"}
 class Site:
     """A data directory with an archive, whose passes a test runs."""
 
-    def __init__(self, bucket: Bucket, world: World | None = None) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        world: World | None = None,
+        config: Mapping[str, str] = NEVER,
+        directories: Sequence[Path] = (DATA,),
+    ) -> None:
         self.world = world or World()
+        self.config = config
+        """That of the topics."""
+        self.directories = directories
+        self.values: list[bytes] = []
+        """What a test has appended first."""
         self.bucket = bucket
         self.open(take_over=False)
 
     def open(self, *, take_over: bool) -> None:
         self.runtime = Runtime(
-            DATA,
+            self.directories,
             SMALL_CONFIG,
             fs=self.world.fs,
             clock=self.world.clock,
@@ -57,7 +69,7 @@ class Site:
     def log(self, topic: str = "events") -> Log:
         manager = self.runtime.manager
         if topic not in manager.topics():
-            manager.create_topic(topic, 1, NEVER)
+            manager.create_topic(topic, 1, self.config)
         return manager.log(TopicPartition(topic, 0))
 
     def commit(self, *values: bytes) -> None:
@@ -69,6 +81,13 @@ class Site:
         self.world.clock.advance(1_000)
         return self.archiver.run_pass()
 
+    def restart(self, *, power_cut: bool | None = None) -> None:
+        """Stop, cleanly unless told otherwise, and start again."""
+        if power_cut is None:
+            self.runtime.close()
+        self.world.restart(power_cut=bool(power_cut))
+        self.open(take_over=False)
+
     @property
     def phase(self) -> str:
         return self.archiver.report.phase.value
@@ -78,9 +97,9 @@ class Site:
 
 
 @contextmanager
-def site(bucket: Bucket, world: World | None = None) -> Iterator[Site]:
+def site(bucket: Bucket, world: World | None = None, **options: Any) -> Iterator[Site]:
     """A site that is closed at the end."""
-    opened = Site(bucket, world)
+    opened = Site(bucket, world, **options)
     try:
         yield opened
     finally:
