@@ -12,6 +12,7 @@ from schemas.produce import IngestedPart
 
 Code = Literal[
     "append_outcome_unknown",
+    "archive_unavailable",
     "backend_refused",
     "backend_unavailable",
     "corrupt_batch",
@@ -158,6 +159,8 @@ class Problem(ResponseModel):
     """Offset to continue from to skip the record concerned."""
     log_start_offset: Count | Absent = None
     """First offset that can be read."""
+    local_log_start_offset: Count | Absent = None
+    """First offset on the disk: only the archive has those before it."""
     high_watermark: Count | Absent = None
     """End of what is flushed to disk, exclusive."""
     last_stable_offset: Count | Absent = None

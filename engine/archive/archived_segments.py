@@ -91,7 +91,7 @@ class _Files:
         content = bytes(self._cache.read(ref, 0, ref.size_bytes))
         if crc32c.crc32c(content) != ref.crc32c:
             raise ArchiveUnavailable(
-                f"{ref.name} is damaged: its checksum is not {ref.crc32c}", object=ref.name
+                f"{ref.name} is damaged in the archive: its checksum is not {ref.crc32c}"
             )
         return _InMemory(path, content)
 

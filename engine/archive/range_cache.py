@@ -7,6 +7,7 @@ for before it comes to them: an object store takes tens of milliseconds until an
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from concurrent.futures import Executor, Future
@@ -17,6 +18,8 @@ from engine.archive.store import ArchiveError, ObjectStore
 from engine.clock import Clock
 from engine.errors import ArchiveUnavailable
 from engine.types import Buffer
+
+_LOG = logging.getLogger(__name__)
 
 RANGE_BYTES: Final = 4 * 1024 * 1024
 
@@ -110,7 +113,7 @@ class RangeCache:
             return known.content
         if self._is_paused:
             raise ArchiveUnavailable(
-                f"{self._store.url} failed less than {PAUSE_MS} ms ago: try again later"
+                f"the archive did not answer less than {PAUSE_MS} ms ago: try again later"
             )
         length = min(RANGE_BYTES, ref.size_bytes - number * RANGE_BYTES)
         self._ranges[key] = asked[key] = _Range(length, Future())
@@ -137,6 +140,7 @@ class RangeCache:
                 self._paused_until_ms = self._clock.monotonic_ms() + PAUSE_MS
                 if self._ranges.get(key) is asked:  # the next reader asks again
                     self._forget(key)
+            _LOG.warning("%s was not read: %s", key.name, error)
             asked.content.set_exception(error)
         else:
             asked.content.set_result(data)
@@ -145,8 +149,9 @@ class RangeCache:
         try:
             return asked.result()
         except ArchiveError as error:
+            # Without the cause: who may read the topic need not know where the archive is.
             raise ArchiveUnavailable(
-                f"{self._store.url} did not return {name}: {error}", object=name
+                f"the archive did not return {name}: try again later; /readyz says more"
             ) from error
 
     def _forget(self, key: _Key) -> None:

@@ -146,6 +146,12 @@ def test_an_archive_is_shown_and_its_failure_is_the_first_thing_seen(
         console.open("topics/events/log")
         console.text("Archived up to").wait_for()
         console.text("everything committed").wait_for()
+        log = "/v1/topics/events/partitions/0"
+        client.post(f"{log}/roll").raise_for_status()
+        tiered = {"remote.storage.enable": True, "local.retention.bytes": 0}
+        client.patch("/v1/topics/events", json={"config": tiered}).raise_for_status()
+        console.text("in the archive only").first.wait_for()
+        console.text("On the disk from").wait_for()
         shutil.move(bucket, tmp_path / "away")
         bucket.write_bytes(b"in its place")
         client.post("/v1/topics/events/ingest", json={"n": 2}).raise_for_status()

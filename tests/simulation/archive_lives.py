@@ -22,6 +22,7 @@ from engine.config import ArchiveConfig, CleanerConfig
 from engine.errors import ArchiveUnavailable, InvalidRequestValue
 from engine.log.log import Log
 from engine.records.builder import build_batch
+from engine.types import INT64_MAX
 from tests.support.bucket import Bucket, Killed
 from tests.support.builders import DATA, World
 from tests.support.logs import read_records
@@ -71,6 +72,8 @@ class Model:
     """The version at the last complete visit of the archive."""
     least_end: int = 0
     """The end at that visit, lowered by truncations since."""
+    start: int = INT64_MAX
+    """The log start after the last step: a restart may find a lower one, never a higher one."""
 
 
 class Moment(NamedTuple):
@@ -118,6 +121,7 @@ class Life:
         )
         self.cleaner.start()
         for log in self.manager.logs():
+            assert log.watermarks.log_start_offset <= self.model_of(log).start, log
             self.note(log)
 
     def model_of(self, log: Log) -> Model:
@@ -138,6 +142,8 @@ class Life:
             self.world.clock.advance(self.random.choice((1, 50, 10_000, 400_000)))
             step = self.random.choice(self.steps)
             step(self)
+            for log in self.manager.logs():
+                self.model_of(log).start = log.watermarks.log_start_offset
         self.lose_the_disk()
 
     def some_log(self) -> Log | None:

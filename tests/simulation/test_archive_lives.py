@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +10,10 @@ import pytest
 from engine.archive import documents, partition, plan
 from engine.archive.manifest import Manifest, Piece
 from engine.archive.plan import Upload
+from engine.archive.tier import Tier
 from engine.errors import StorageError
 from engine.log.results import Committed, CommittedSegment
+from engine.manager.checkpoints import Checkpoints, Offsets
 from tests.simulation.archive_lives import live
 from tests.support.campaign import seed_of_today
 
@@ -54,12 +56,23 @@ def _forgets_epochs(
     return [one for one in chain if one.end_offset <= log.log_end_offset and segment]
 
 
-def _seals_by_parts(segment: CommittedSegment, chain: Sequence[Piece]) -> Upload | None:
+def _seals_by_parts(
+    segment: CommittedSegment, chain: Sequence[Piece], _damaged: Container[str]
+) -> Upload | None:
     position = chain[-1].end_position if chain else 0
     if position >= segment.size_bytes:
         return None
     first_offset = chain[-1].end_offset if chain else segment.base_offset
     return Upload(segment, position, first_offset, chain)
+
+
+def _forgets_where_logs_start(_checkpoints: Checkpoints, _starts: Offsets) -> None:
+    pass
+
+
+def _shows_all(tier: Tier, manifest: Manifest, *, is_own: bool) -> None:
+    sealed = [one for one in manifest.pieces if one.is_sealed and is_own]
+    tier._log.maintenance.show_archived(tier._snapshot(sealed))  # noqa: SLF001 - the fault is planted in it
 
 
 def _believes_a_listing(versions: documents.Documents) -> documents.Document | None:
@@ -78,6 +91,12 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
         "are_equal",
         property(lambda _: True),  # type: ignore[dict-item]  # planted in place of a property
     ),
+    "where a tiered log starts is not written first": (
+        Checkpoints,
+        "_write_log_starts",
+        _forgets_where_logs_start,
+    ),
+    "what was truncated is shown from the archive": (Tier, "show", _shows_all),
     "where an empty segment begins is lost": (
         Manifest,
         "archived_offset",
@@ -87,17 +106,20 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 
 
 FOUND_FROM = {
-    "a compacted segment is added to": 160,
-    "a rewritten part counts as the same": 131,
-    "an old listing is believed": 112,
-    "where an empty segment begins is lost": 112,
+    "a compacted segment is added to": 400,
+    "a rewritten part counts as the same": 170,
+    "an old listing is believed": 1_160,
+    "another epoch is not seen": 20,
+    "what was truncated is shown from the archive": 460,
+    "where a tiered log starts is not written first": 45,
+    "where an empty segment begins is lost": 105,
 }
 """The first life that finds each of the rare ones."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each within two hundred lives: otherwise the lives prove nothing about it."""
+    """Each within some hundred lives: otherwise the lives prove nothing about it."""
     place, name, planted = FAULTS[fault]
     first = FOUND_FROM.get(fault, 0)
     monkeypatch.setattr(place, name, planted)

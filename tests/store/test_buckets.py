@@ -74,6 +74,15 @@ def test_an_object_is_what_was_put(store: ObjectStore, count: int) -> None:
     assert (listed.name, listed.size_bytes) == ("folder/one.log", count << 20)
 
 
+def test_a_range_is_a_part_of_an_object(store: ObjectStore) -> None:
+    """At its start, in its midst, at its end."""
+    whole = b"".join(parts(3, 1 << 20))
+    store.put("folder/one.log", [whole], len(whole))
+    for position, length in ((0, 1), (1_000_000, 1_500_000), (len(whole) - 7, 7), (0, len(whole))):
+        found = store.read_range("folder/one.log", position, length)
+        assert found == whole[position : position + length]
+
+
 def test_only_the_first_of_a_name_is_put_new(store: ObjectStore) -> None:
     """The second is told so, and changes nothing."""
     assert store.put_new("folder/1.json", b"first")
@@ -82,11 +91,13 @@ def test_only_the_first_of_a_name_is_put_new(store: ObjectStore) -> None:
 
 
 def test_a_missing_object_is_missing(store: ObjectStore) -> None:
-    """For both ways of reading."""
+    """For all ways of reading."""
     with pytest.raises(ObjectMissing):
         store.get("nothing")
     with pytest.raises(ObjectMissing):
         b"".join(store.read("nothing"))
+    with pytest.raises(ObjectMissing):
+        store.read_range("nothing", 0, 1)
 
 
 def test_a_listing_has_what_is_below_a_folder(store: ObjectStore) -> None:

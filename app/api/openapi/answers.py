@@ -440,6 +440,12 @@ _ERRORS: Final[tuple[Exception, ...]] = (
     engine_errors.Overloaded(
         "max_requests (1024) is reached", limit="max_requests", limit_value=1_024
     ),
+    engine_errors.ArchiveUnavailable(
+        "offset 17 is in the archive only, which was not read yet: the disk has the offsets from "
+        "9000 on. Try again later; if it stays so, /readyz says why",
+        offset=17,
+        local_log_start_offset=9_000,
+    ),
     engine_errors.StorageOffline(
         "/data is offline until restart: [Errno 5] Input/output error", directory="/data"
     ),

@@ -13,6 +13,8 @@ export interface LogFacts {
   recoveryPoint: bigint;
   /** The end of what the archive has; undefined without an archive. */
   archivedOffset: bigint | undefined;
+  /** The first offset on the disk; undefined without an archive, which may have earlier ones. */
+  localStart: bigint | undefined;
   logId: string;
   /** The service's clock when this was loaded. */
   now: number;
@@ -57,6 +59,7 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     leaderEpoch: facts.leader_epoch,
     recoveryPoint: BigInt(facts.recovery_point),
     archivedOffset: facts.archived_offset === undefined ? undefined : BigInt(facts.archived_offset),
+    localStart: list.local_log_start_offset === undefined ? undefined : BigInt(list.local_log_start_offset),
     logId: facts.log_id,
     now: Date.now(),
   };

@@ -173,6 +173,11 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
           {count(facts.archivedOffset)}
         </Figure>
       )}
+      {facts.localStart !== undefined && facts.localStart > facts.logStart && (
+        <Figure name="On the disk from" note={`${count(facts.localStart - facts.logStart)} offsets in the archive only`}>
+          {count(facts.localStart)}
+        </Figure>
+      )}
     </dl>
   );
 }

@@ -70,6 +70,7 @@ function Line({ piece, facts, mayRead, onSelect }: TableProps & { piece: Piece }
       </span>
       <span class="grow clip time">
         {piece.to >= 0 ? <Time ms={piece.to} /> : <span class="quiet">no time</span>} {piece.isActive && <span class="tag">active</span>}
+        {piece.next <= (facts.localStart ?? 0n) && <span class="tag" title="The disk does not have it any more">in the archive only</span>}
       </span>
       {mayRead && files && (
         <span class="files">

@@ -127,10 +127,10 @@ def test_a_failure_is_not_kept_and_pauses_the_others() -> None:
     here.cache.read(REF, 50, 10)
     here.cache.read(REF, 180, 10)
     here.bucket.is_down = True
-    with pytest.raises(ArchiveUnavailable, match="did not return object: 503"):
+    with pytest.raises(ArchiveUnavailable, match="did not return object"):
         here.cache.read(REF, 100, 1)
     here.bucket.is_down = False
-    with pytest.raises(ArchiveUnavailable, match="failed less than"):
+    with pytest.raises(ArchiveUnavailable, match="did not answer less than"):
         here.cache.read(REF, 100, 1)
     assert here.cache.read(REF, 50, 10) == CONTENT[50:60]
     assert here.cache.read(REF, 180, 10) == CONTENT[180:190]
@@ -142,7 +142,7 @@ def test_an_object_that_is_shorter_than_its_manifest_says_is_no_answer() -> None
     """A torn upload to a plain directory."""
     here = Here()
     here.bucket.objects["object"] = CONTENT[:55]
-    with pytest.raises(ArchiveUnavailable, match="it has 5 of 10 bytes"):
+    with pytest.raises(ArchiveUnavailable, match="did not return object"):
         here.cache.read(REF, 50, 1)
 
 
@@ -150,5 +150,5 @@ def test_a_missing_object_is_no_answer() -> None:
     """It may have been removed by hand; the error names it."""
     here = Here()
     del here.bucket.objects["object"]
-    with pytest.raises(ArchiveUnavailable, match="object does not exist"):
+    with pytest.raises(ArchiveUnavailable, match="did not return object"):
         here.cache.read(REF, 50, 1)
