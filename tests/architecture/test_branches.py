@@ -47,7 +47,14 @@ def run(folder: Path, numbers: list[int], *arguments: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["one process", "a worker"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="one process"),
+        # `test_a_room_that_is_tested_whole_passes` has a worker too
+        pytest.param(("-n", "1"), id="a worker", marks=pytest.mark.long),
+    ],
+)
 def test_a_branch_that_no_test_takes_fails_the_run_and_is_named(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.cycles import JSON, TOPIC, Client, MortalService
 from tests.support.process import all_values, serving_process
 
 PARTITIONS = 3
-KILLS = 5
+KILLS = 2
 MANY_KILLS = 50
 SEEDS = range(20261123, 20261143)
 

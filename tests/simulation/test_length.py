@@ -147,7 +147,7 @@ class Weeks:
         self.scheduler.advance(QUARTER_HOUR_MS)
 
 
-@pytest.mark.parametrize("rounds", [160, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [80, pytest.param(10_000, marks=pytest.mark.long)])
 def test_nothing_grows_with_rolls_retention_and_compaction(rounds: int) -> None:
     """Files, memory, and the calls and changes of a round and of a start stay what they were."""
     weeks = Weeks(with_data(ForgetfulDisk()), ManualClock())

@@ -62,7 +62,7 @@ def click(number: int) -> SentRecord:
     return SentRecord(START_MS + number * 3_600_000, b"k", value)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_table_in_a_bucket(
     spark: SparkSession,
     tidelog: ServiceProcess,
