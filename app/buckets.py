@@ -136,9 +136,10 @@ class Bucket:
             for data in obstore.get(self._store, name).stream(min_chunk_size=1 << 20):
                 yield memoryview(data)
 
-    def read_range(self, name: str, position: int, length: int) -> bytes:
+    def read_range(self, name: str, position: int, length: int) -> Buffer:
         with self._asking():
-            return obstore.get_range(self._readers, name, start=position, length=length).to_bytes()
+            part = obstore.get_range(self._readers, name, start=position, length=length)
+        return memoryview(part)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         with self._asking():

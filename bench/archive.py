@@ -32,6 +32,7 @@ from bench.start import wait_until_ready
 from bench.target import Bench, Loaded
 from demo.children import Server, serve_arguments
 from engine.archive.archiver import Archiver
+from engine.archive.range_cache import RANGE_BYTES
 from engine.archive.restore import restore, select
 from engine.archive.store import ObjectStore
 from engine.clock import SystemClock
@@ -39,6 +40,7 @@ from engine.config import ArchiveConfig
 from engine.fs.posix import PosixFileSystem
 from engine.metrics import NullRecorder
 from engine.runtime import Runtime
+from engine.types import TopicPartition
 
 _ROUNDS: Final = 3
 _PARTITIONS: Final = 4
@@ -155,6 +157,7 @@ def _backlog(bench: Bench) -> list[Figure]:
     download_s = _plain_download(store, bench.folder / "downloaded")
     rates = [size_bytes / _MB / one for one in (upload_s, copied_s, restore_s, download_s)]
     return [
+        _sequential(bench.folder / "backlog", "s3://tide/backlog"),
         Figure(
             "upload of a backlog ÷ a copy with the same library",
             copied_s / upload_s,
@@ -199,6 +202,46 @@ def _upload(directory: Path, url: str) -> tuple[float, float]:
     passed = time.perf_counter() - started, time.process_time() - processor_s
     runtime.close()
     return passed
+
+
+def _sequential(directory: Path, url: str) -> Figure:
+    """Read a log that only the archive has, from its start on; and its objects by ranges."""
+    runtime = Runtime(directory, archive=open_bucket(url))
+    runtime.open()
+    archiver = runtime.archiver
+    assert archiver is not None, "it has one"
+    tiered = {"remote.storage.enable": "true", "local.retention.bytes": "0", "retention.ms": "-1"}
+    runtime.manager.update_topic("raw", tiered)
+    log = runtime.manager.log(TopicPartition("raw", 0))
+    while archiver.run_pass() and len(log.reader.segments) > 1:
+        pass  # some segments at a time
+    ours: list[float] = []
+    plain: list[float] = []
+    store = obstore.store.from_url(url, client_options={"allow_http": True})
+    archived = {one.log: one.manifest for one in select(open_bucket(url)).partitions}
+    pieces = archived[log.topic_partition].pieces
+    objects = [one.objects["log"] for one in pieces if one.is_sealed]
+    for _ in range(_ROUNDS):
+        started, offset, read_bytes = time.perf_counter(), 0, 0
+        while offset < log.reader.local_log_start_offset:
+            fetched = log.reader.read(offset, max_bytes=RANGE_BYTES)
+            assert fetched is not None, "it may wait"
+            offset, read_bytes = fetched.next_offset, read_bytes + len(fetched.data)
+        ours.append(read_bytes / (time.perf_counter() - started))
+        started = time.perf_counter()
+        for name, size_bytes, _ in objects:
+            for position in range(0, size_bytes, RANGE_BYTES):
+                length = min(RANGE_BYTES, size_bytes - position)
+                obstore.get_range(store, name, start=position, length=length)
+        plain.append(sum(one.size_bytes for one in objects) / (time.perf_counter() - started))
+    runtime.close()
+    return Figure(
+        "sequential read of archived segments ÷ ranged gets of the same bytes",
+        median(a / b for a, b in zip(ours, plain, strict=True)),
+        "ratio",
+        target=0.8,
+        note=f"checksums included: {median(ours) / _MB:,.0f} and {median(plain) / _MB:,.0f} MB/s",
+    )
 
 
 def _plain_copy(bench: Bench) -> float:

@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 RANGE_BYTES: Final = 4 * 1024 * 1024
 
-AHEAD: Final = 3
+AHEAD: Final = 2
 """How many ranges are asked for in advance of a reader that reads on."""
 
 PAUSE_MS: Final = 1_000
@@ -38,7 +38,7 @@ class _Key(NamedTuple):
 
 class _Range(NamedTuple):
     length: int
-    content: Future[bytes]
+    content: Future[Buffer]
 
 
 class RangeCache:
@@ -92,7 +92,7 @@ class RangeCache:
         if position >= end:
             return b""
         first, last = position // RANGE_BYTES, (end - 1) // RANGE_BYTES
-        parts: list[bytes] = []
+        parts: list[Buffer] = []
         with self._lock:
             for index in range(first, last + 1):
                 one = self._ranges.get(_Key(ref.name, index))
@@ -101,7 +101,7 @@ class RangeCache:
                 parts.append(one.content.result())
         return _cut(parts, position - first * RANGE_BYTES, end - position)
 
-    def _find(self, ref: ObjectRef, number: int, asked: dict[_Key, _Range]) -> Future[bytes]:
+    def _find(self, ref: ObjectRef, number: int, asked: dict[_Key, _Range]) -> Future[Buffer]:
         """Return a range's content, which may be still to come; add to `asked` what is new.
 
         The lock is held.
@@ -145,7 +145,7 @@ class RangeCache:
         else:
             asked.content.set_result(data)
 
-    def _content(self, name: str, asked: Future[bytes]) -> bytes:
+    def _content(self, name: str, asked: Future[Buffer]) -> Buffer:
         try:
             return asked.result()
         except ArchiveError as error:
@@ -158,12 +158,12 @@ class RangeCache:
         self._size_bytes -= self._ranges.pop(key).length
 
 
-def _ensure_whole(data: bytes, length: int) -> None:
+def _ensure_whole(data: Buffer, length: int) -> None:
     if len(data) != length:
         raise ArchiveError(f"it has {len(data)} of {length} bytes")
 
 
-def _cut(parts: list[bytes], start: int, length: int) -> Buffer:
+def _cut(parts: list[Buffer], start: int, length: int) -> Buffer:
     """Return a part of consecutive ranges; without a copy if it lies in one of them."""
     if len(parts) == 1:
         return memoryview(parts[0])[start : start + length]

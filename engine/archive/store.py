@@ -70,7 +70,7 @@ class ObjectStore(Protocol):
     def read(self, name: str) -> Iterator[Buffer]:
         """Yield an object's content in order; ObjectMissing."""
 
-    def read_range(self, name: str, position: int, length: int) -> bytes:
+    def read_range(self, name: str, position: int, length: int) -> Buffer:
         """Return a part of an object that has it all; ObjectMissing.
 
         A reader waits for it: it fails earlier than the others, and is repeated less often.
