@@ -50,6 +50,14 @@ class Steps:
     grain: Grain
     _lines: dict[CodeType, frozenset[int]] = field(default_factory=dict, compare=False)
 
+    def __post_init__(self) -> None:
+        """Fail if a file has gone elsewhere: then nothing would be interrupted in it."""
+        paths = [
+            str(path).removeprefix(CHECKOUT) for path in Path(CHECKOUT, "engine").rglob("*.py")
+        ]
+        for part in self.focus:
+            assert any(part in path for path in paths), f"there is no {part}"
+
     def lines_of(self, code: CodeType) -> frozenset[int]:
         """Return the lines of a function that are steps; empty if it is not traced."""
         try:

@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
+
+from engine.archive.upkeep import load_manifest
 from engine.errors import StorageOffline
 from engine.fs import names
 from engine.log.log import Log
@@ -15,21 +18,24 @@ from engine.log.results import CopySource
 from engine.segment.segment import Segment
 from tests.interleavings.pairs import each_interruption
 from tests.interleavings.steps import Grain, Steps
+from tests.support.bucket import Bucket
 from tests.support.builders import EVENTS, World, new_batch
 from tests.support.damage import PARTITION, rewrite
 from tests.support.damage import fill as filled_directory
-from tests.support.logs import CONFIG, DIRECTORY, fill_segments, with_config
+from tests.support.logs import CONFIG, DIRECTORY, fill_segments, read_values, with_config
+from tests.unit.engine.archive.test_archiver import Site
 
 Works = tuple[Callable[[], object], Callable[[], object]]
 
 IN_LOG = Steps(("/engine/log/",), Grain.LINE)
 IN_LOG_MODULES = Steps(
-    ("/engine/log/log.py", "/engine/log/durability.py", "/engine/log/maintenance/maintenance.py"),
+    ("/engine/log/log.py", "/engine/log/durability.py", "/engine/log/maintenance.py"),
     Grain.OPCODE,
 )
-IN_RESTING = Steps(("/engine/segment/resting.py",), Grain.LINE)
+IN_RESTING = Steps(("/engine/segment/indexes.py",), Grain.LINE)
 COMPACTED = with_config(cleanup_policy=("compact",))
 IN_REBUILD = Steps(("/engine/log/index_repair.py",), Grain.LINE)
+KEPT = {"retention.ms": "-1", "remote.storage.enable": "true", "local.retention.bytes": "-1"}
 RENAMED = DIRECTORY.with_name("renamed-0")
 
 
@@ -159,3 +165,40 @@ def test_a_rebuilt_index_is_synced_before_the_log_is_closed() -> None:
     for read, closed in each_interruption(IN_REBUILD, make):
         assert closed is None
         assert read is None or isinstance(read, StorageOffline)
+
+
+@pytest.mark.parametrize("is_read_first", [True, False], ids=["read", "release"])
+def test_a_reader_finds_every_record_beside_a_release(*, is_read_first: bool) -> None:
+    """Each segment is on the disk, in the archive or in both, whichever thread is interrupted."""
+    seen: list[list[bytes | None]] = []
+    sites: list[Site] = []
+
+    def make() -> Works:
+        for one in sites:
+            one.close()
+        sites[:] = [Site(Bucket(), config=KEPT)]
+        log, manager = sites[0].log(), sites[0].runtime.manager
+        seen.append([*fill_segments(log, 1, 1, 1)])
+        log.durability.commit()
+        assert sites[0].archive()
+        (archive,) = sites[0].archiver.partitions.values()
+        manifest = load_manifest(sites[0].bucket, log.topic_id, 0)
+        assert manifest is not None
+        manager.update_topic("events", {"local.retention.bytes": "0"})
+        due = log.maintenance.due_for_release()
+        assert len(due.segments) == 2
+        archived = archive._tier._snapshot(manifest.pieces[:2])  # noqa: SLF001  # as `release` does
+
+        def read() -> None:
+            seen.append(read_values(log))
+
+        def release() -> None:
+            assert manager.release(log, due, archived)
+
+        return (read, release) if is_read_first else (release, read)
+
+    for errors in each_interruption(IN_LOG, make):
+        assert errors == [None, None]
+        written, found = seen
+        assert found == written
+        seen.clear()
