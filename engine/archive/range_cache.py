@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from engine.archive.manifest import ObjectRef
@@ -74,17 +75,17 @@ class RangeCache:
             while self._size_bytes > self._max_bytes and len(self._ranges) > 1:
                 self._forget(next(iter(self._ranges)))
         for key, one in asked.items():
-            if self.pool is None:
-                self._fetch(key, one)
-            else:
-                self.pool.submit(self._fetch, key, one)
+            self._begin(key, one)
         parts = [self._content(ref.name, one) for one in wanted]
         return _cut(parts, position - first * RANGE_BYTES, end - position)
 
     def close(self) -> None:
-        """End the threads; requests that were not begun fail."""
+        """End the threads; who waits for a request that was not begun gets ArchiveUnavailable."""
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
+        with self._lock:
+            for one in self._ranges.values():
+                _fail(one, ArchiveError("the service stops"))
 
     def peek(self, ref: ObjectRef, position: int, length: int) -> Buffer | None:
         """Return what `read` would if all of it is here, else None; never waits."""
@@ -130,6 +131,15 @@ class RangeCache:
             if self._size_bytes + RANGE_BYTES <= self._max_bytes and not self._is_paused:
                 self._find(ref, one, asked)
 
+    def _begin(self, key: _Key, asked: _Range) -> None:
+        if self.pool is None:
+            self._fetch(key, asked)
+            return
+        try:
+            self.pool.submit(self._fetch, key, asked)
+        except RuntimeError as error:  # the pool was closed
+            _fail(asked, ArchiveError(f"the service stops: {error}"))
+
     def _fetch(self, key: _Key, asked: _Range) -> None:
         position = key.number * RANGE_BYTES
         try:
@@ -141,7 +151,7 @@ class RangeCache:
                 if self._ranges.get(key) is asked:  # the next reader asks again
                     self._forget(key)
             _LOG.warning("%s was not read: %s", key.name, error)
-            asked.content.set_exception(error)
+            _fail(asked, error)
         else:
             asked.content.set_result(data)
 
@@ -156,6 +166,11 @@ class RangeCache:
 
     def _forget(self, key: _Key) -> None:
         self._size_bytes -= self._ranges.pop(key).length
+
+
+def _fail(asked: _Range, error: BaseException) -> None:
+    with suppress(InvalidStateError):  # it is here, or has failed already
+        asked.content.set_exception(error)
 
 
 def _ensure_whole(data: Buffer, length: int) -> None:

@@ -25,8 +25,14 @@ class Later(Executor):
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
+        self.is_closed = False
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        self.is_closed = True
 
     def submit(self, work: Any, /, *args: Any, **_: Any) -> Future[Any]:
+        if self.is_closed:
+            raise RuntimeError("closed")
         self.waiting.append((work, args))
         return Future()
 
@@ -118,6 +124,21 @@ def test_readers_at_one_place_share_a_request() -> None:
         pool.run()
         assert [bytes(one.result()) for one in reading] == [CONTENT[50:55]] * 3
     assert here.asked() == 1
+
+
+def test_nobody_waits_for_a_cache_that_is_closed() -> None:
+    """Who has asked before the stop, and who asks after it."""
+    here = Here()
+    here.cache.pool = pool = Later()
+    with ThreadPoolExecutor(1) as readers:
+        reading = readers.submit(here.cache.read, REF, 50, 5)
+        while not pool.waiting:
+            pass  # until it has asked
+        here.cache.close()
+        with pytest.raises(ArchiveUnavailable):
+            reading.result()
+        with pytest.raises(ArchiveUnavailable):
+            here.cache.read(REF, 90, 5)
 
 
 def test_a_failure_is_not_kept_and_pauses_the_others() -> None:
