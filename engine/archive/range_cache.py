@@ -1,8 +1,8 @@
 """Ranges of objects in memory: what readers of the archive used last.
 
-An object is read in ranges of one size. Readers at one place share one request. A reader that began
-at the start of an object, or at the end of a range that is here, gets the following ranges asked
-for before it comes to them: an object store takes tens of milliseconds until an answer begins.
+An object is read in ranges of one size. Readers at one place share one request. A reader that goes
+on after a range that is here gets the following ones asked for before it comes to them: an object
+store takes tens of milliseconds until an answer begins. One that looks up a record gets one range.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RangeCache:
         first, last = position // RANGE_BYTES, (end - 1) // RANGE_BYTES
         asked: dict[_Key, _Range] = {}
         with self._lock:
-            reads_on = first == 0 or _Key(ref.name, first - 1) in self._ranges
+            reads_on = _Key(ref.name, first - 1) in self._ranges
             wanted = [self._find(ref, number, asked) for number in range(first, last + 1)]
             if reads_on:
                 self._find_ahead(ref, last + 1, asked)
@@ -97,7 +97,7 @@ class RangeCache:
         with self._lock:
             for index in range(first, last + 1):
                 one = self._ranges.get(_Key(ref.name, index))
-                if one is None or not one.content.done():
+                if one is None or not one.content.done() or one.content.exception():
                     return None
                 parts.append(one.content.result())
         return _cut(parts, position - first * RANGE_BYTES, end - position)

@@ -39,7 +39,9 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
   ]);
   const logStart = BigInt(list.log_start_offset);
   const segments = list.segments.filter((one) => one.files !== null);
-  if (mayRead) await lookForFirstTimes(where, facts.log_id, segments, logStart, signal);
+  const localStart = list.local_log_start_offset === undefined ? undefined : BigInt(list.local_log_start_offset);
+  const onDisk = segments.filter((one) => BigInt(one.next_offset) > (localStart ?? 0n)); // the archive's megabytes are not worth it
+  if (mayRead) await lookForFirstTimes(where, facts.log_id, onDisk, logStart, signal);
   let before = -1;
   const pieces = segments.map((one): Piece => {
     const isEmpty = BigInt(one.next_offset) === BigInt(one.base_offset); // its time would be that of the file
@@ -59,7 +61,7 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     leaderEpoch: facts.leader_epoch,
     recoveryPoint: BigInt(facts.recovery_point),
     archivedOffset: facts.archived_offset === undefined ? undefined : BigInt(facts.archived_offset),
-    localStart: list.local_log_start_offset === undefined ? undefined : BigInt(list.local_log_start_offset),
+    localStart,
     logId: facts.log_id,
     now: Date.now(),
   };

@@ -93,23 +93,27 @@ def test_a_range_is_asked_for_once_while_it_is_here() -> None:
 
 
 def test_who_reads_on_finds_the_following_ranges() -> None:
-    """From the start of an object, or after a range that is here; not who jumps."""
+    """After a range that is here; who jumps, or begins, gets what was asked for."""
     here = Here()
     here.cache.read(REF, 0, 5)
-    assert here.asked() == 1 + AHEAD
+    assert here.asked() == 1
     here.cache.read(REF, 10, 5)
+    assert here.asked() == 1 + AHEAD
+    here.cache.read(REF, 20, 5)
     assert here.asked() == 1
     here.cache.read(REF, 120, 5)
     assert here.asked() == 1
+    here.cache.read(REF, 180, 10)
     here.cache.read(REF, 190, 10)
-    assert here.asked() == 1
+    assert here.asked() == 2
 
 
 def test_nothing_is_asked_for_ahead_that_would_displace_what_is_read() -> None:
-    """A cache of two ranges has room for one in advance."""
-    here = Here(max_bytes=20)
+    """A cache of three ranges has room for one in advance."""
+    here = Here(max_bytes=30)
     here.cache.read(REF, 0, 5)
-    assert here.asked() == 2
+    here.cache.read(REF, 10, 5)
+    assert here.asked() == 3
 
 
 def test_readers_at_one_place_share_a_request() -> None:
