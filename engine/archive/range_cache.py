@@ -1,8 +1,8 @@
-"""Ranges of objects in memory: what readers of the archive used last.
+"""An in-memory cache of ranges of objects, least recently used evicted first.
 
-An object is read in ranges of one size. Readers at one place share one request. A reader that goes
-on after a range that is here gets the following ones asked for before it comes to them: an object
-store takes tens of milliseconds until an answer begins. One that looks up a record gets one range.
+An object is read in ranges of one size. Concurrent readers of a range share one request. A
+sequential read prefetches the following ranges, because an object store needs tens of milliseconds
+to start an answer; a single look-up fetches one range.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ _LOG = logging.getLogger(__name__)
 RANGE_BYTES: Final = 4 * 1024 * 1024
 
 AHEAD: Final = 2
-"""How many ranges are asked for in advance of a reader that reads on."""
+"""How many ranges a sequential read prefetches."""
 
 PAUSE_MS: Final = 1_000
-"""How long after a failure nothing is asked of the store: otherwise every reader would wait for an
-answer that does not come."""
+"""How long after a failure no request is sent: otherwise every reader would wait for a timeout."""
 
 
 class _Key(NamedTuple):
@@ -43,9 +42,9 @@ class _Range(NamedTuple):
 
 
 class RangeCache:
-    """At most `max_bytes` of ranges, and those that readers are using. Thread-safe.
+    """At most `max_bytes` of ranges, plus those that readers are using. Thread-safe.
 
-    Requests run on the threads of `pool`; without one, on the reader's.
+    Requests run on the threads of `pool`; without a pool, on the reader's thread.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, max_bytes: int) -> None:
@@ -56,7 +55,7 @@ class RangeCache:
         """Set before the first read."""
         self._lock = threading.Lock()
         self._ranges: OrderedDict[_Key, _Range] = OrderedDict()
-        """What is here or asked for; the most recently used is the last."""
+        """Cached and requested ranges; the most recently used is the last."""
         self._size_bytes = 0
         self._paused_until_ms = 0.0
 
@@ -80,7 +79,7 @@ class RangeCache:
         return _cut(parts, position - first * RANGE_BYTES, end - position)
 
     def close(self) -> None:
-        """End the threads; who waits for a request that was not begun gets ArchiveUnavailable."""
+        """Stop the threads; reads whose request has not started raise ArchiveUnavailable."""
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
         with self._lock:
@@ -88,7 +87,7 @@ class RangeCache:
                 _fail(one, ArchiveError("the service stops"))
 
     def peek(self, ref: ObjectRef, position: int, length: int) -> Buffer | None:
-        """Return what `read` would if all of it is here, else None; never waits."""
+        """Return what `read` would if all of it is cached, else None; never waits."""
         end = min(position + length, ref.size_bytes)
         if position >= end:
             return b""
@@ -103,7 +102,7 @@ class RangeCache:
         return _cut(parts, position - first * RANGE_BYTES, end - position)
 
     def _find(self, ref: ObjectRef, number: int, asked: dict[_Key, _Range]) -> Future[Buffer]:
-        """Return a range's content, which may be still to come; add to `asked` what is new.
+        """Return a range's future content; add the range to `asked` if it must be requested.
 
         The lock is held.
         """
@@ -148,7 +147,7 @@ class RangeCache:
         except BaseException as error:  # noqa: BLE001  # it is raised where the range is used
             with self._lock:
                 self._paused_until_ms = self._clock.monotonic_ms() + PAUSE_MS
-                if self._ranges.get(key) is asked:  # the next reader asks again
+                if self._ranges.get(key) is asked:  # so that the next read requests it again
                     self._forget(key)
             _LOG.warning("%s was not read: %s", key.name, error)
             _fail(asked, error)
@@ -159,7 +158,7 @@ class RangeCache:
         try:
             return asked.result()
         except ArchiveError as error:
-            # Without the cause: who may read the topic need not know where the archive is.
+            # Without the cause: it names the bucket, which readers of a topic may not see.
             raise ArchiveUnavailable(
                 f"the archive did not return {name}: try again later; /readyz says more"
             ) from error
@@ -169,7 +168,7 @@ class RangeCache:
 
 
 def _fail(asked: _Range, error: BaseException) -> None:
-    with suppress(InvalidStateError):  # it is here, or has failed already
+    with suppress(InvalidStateError):  # it is already cached or failed
         asked.content.set_exception(error)
 
 

@@ -1,4 +1,4 @@
-"""Ranges of objects in memory: what is asked of the store, how often, and what is kept."""
+"""The range cache: which requests it sends, and what it keeps."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_read_returns_the_bytes_of_the_object(
         assert bytes(here.cache.read(REF, position, length)) == whole
 
 
-def test_a_range_is_asked_for_once_while_it_is_here() -> None:
-    """And again once others have displaced it, the one that was used longest ago first."""
+def test_a_cached_range_is_requested_once() -> None:
+    """And again after its eviction; the least recently used range is evicted first."""
     here = Here(max_bytes=20)
     here.cache.read(REF, 50, 1)
     here.cache.read(REF, 59, 1)
@@ -92,8 +92,8 @@ def test_a_range_is_asked_for_once_while_it_is_here() -> None:
     assert here.cache.peek(REF, 80, 10) is None
 
 
-def test_who_reads_on_finds_the_following_ranges() -> None:
-    """After a range that is here; who jumps, or begins, gets what was asked for."""
+def test_a_sequential_read_prefetches_the_next_ranges() -> None:
+    """After a cached range; a first or random read fetches only its own range."""
     here = Here()
     here.cache.read(REF, 0, 5)
     assert here.asked() == 1
@@ -108,16 +108,16 @@ def test_who_reads_on_finds_the_following_ranges() -> None:
     assert here.asked() == 2
 
 
-def test_nothing_is_asked_for_ahead_that_would_displace_what_is_read() -> None:
-    """A cache of three ranges has room for one in advance."""
+def test_prefetching_stays_within_the_limit() -> None:
+    """A cache of three ranges prefetches one after the second read."""
     here = Here(max_bytes=30)
     here.cache.read(REF, 0, 5)
     here.cache.read(REF, 10, 5)
     assert here.asked() == 3
 
 
-def test_readers_at_one_place_share_a_request() -> None:
-    """Whoever comes while it runs waits for it too."""
+def test_concurrent_readers_of_a_range_share_one_request() -> None:
+    """Those that arrive while it runs wait for its result."""
     here = Here()
     here.cache.pool = pool = Later()
     with ThreadPoolExecutor(3) as readers:
@@ -130,8 +130,8 @@ def test_readers_at_one_place_share_a_request() -> None:
     assert here.asked() == 1
 
 
-def test_nobody_waits_for_a_cache_that_is_closed() -> None:
-    """Who has asked before the stop, and who asks after it."""
+def test_closing_the_cache_fails_pending_and_later_reads() -> None:
+    """No read waits for a request that will never run."""
     here = Here()
     here.cache.pool = pool = Later()
     with ThreadPoolExecutor(1) as readers:
@@ -145,8 +145,8 @@ def test_nobody_waits_for_a_cache_that_is_closed() -> None:
             here.cache.read(REF, 90, 5)
 
 
-def test_a_failure_is_not_kept_and_pauses_the_others() -> None:
-    """For a second nothing is asked; what is here can be read meanwhile."""
+def test_a_failure_pauses_requests_and_is_not_cached() -> None:
+    """For a second no request is sent; cached ranges stay readable."""
     here = Here()
     here.cache.read(REF, 170, 10)
     here.cache.read(REF, 50, 10)
@@ -163,16 +163,16 @@ def test_a_failure_is_not_kept_and_pauses_the_others() -> None:
     assert here.cache.read(REF, 100, 1) == CONTENT[100:101]
 
 
-def test_an_object_that_is_shorter_than_its_manifest_says_is_no_answer() -> None:
-    """A torn upload to a plain directory."""
+def test_a_truncated_object_is_an_error() -> None:
+    """For example a torn upload to a plain directory."""
     here = Here()
     here.bucket.objects["object"] = CONTENT[:55]
     with pytest.raises(ArchiveUnavailable, match="did not return object"):
         here.cache.read(REF, 50, 1)
 
 
-def test_a_missing_object_is_no_answer() -> None:
-    """It may have been removed by hand; the error names it."""
+def test_a_missing_object_is_an_error() -> None:
+    """The error names the object."""
     here = Here()
     del here.bucket.objects["object"]
     with pytest.raises(ArchiveUnavailable, match="did not return object"):
