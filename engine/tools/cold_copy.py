@@ -154,7 +154,7 @@ def _recover(fs: FileSystem, directory: Path) -> list[CopiedPartition]:
         done = [
             CopiedPartition(
                 log.topic_partition,
-                log.watermarks.log_start_offset,
+                log.reader.local_log_start_offset,  # below it only an archive has the log
                 log.watermarks.log_end_offset,
                 log.reader.size_bytes,
                 log.durability.recovery.truncated_bytes,

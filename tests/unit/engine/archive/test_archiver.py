@@ -57,7 +57,10 @@ class Site:
             recorder=self.world.recorder,
         )
         self.runtime.open()
-        self.archiver = Archiver(
+        self.archiver = self.new_archiver(take_over=take_over)
+
+    def new_archiver(self, *, take_over: bool) -> Archiver:
+        return Archiver(
             self.runtime.manager,
             self.bucket,
             fs=self.world.fs,

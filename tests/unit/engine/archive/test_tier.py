@@ -22,6 +22,7 @@ from engine.errors import (
 )
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind
+from engine.tools.cold_copy import restore_copy
 from engine.types import FetchIsolation, TopicPartition
 from tests.support.bucket import Bucket
 from tests.support.builders import DATA, World
@@ -431,6 +432,22 @@ def test_a_restored_directory_has_all_of_the_log() -> None:
     bucket = Bucket()
     with tiered(bucket) as here:
         assert restored(bucket) == here.values
+
+
+def test_a_plain_copy_is_whole_with_the_archive() -> None:
+    """Without it, the records that only the archive has are unavailable."""
+    bucket, world = Bucket(), World()
+    with tiered(bucket, world) as here:
+        copy = Path("/copy")
+        (copied,) = restore_copy(world.fs, DATA, copy, lambda *_: None)
+        assert (copied.first_offset, copied.end_offset) == (ACTIVE, 8)
+        values = here.values
+    with site(bucket, world, directories=(copy,)) as there:
+        with pytest.raises(ArchiveUnavailable):
+            read_values(there.log())
+        there.archiver = there.new_archiver(take_over=True)
+        assert there.archive()
+        assert read_values(there.log()) == values
 
 
 def test_a_backlog_leaves_the_disk_a_few_segments_at_a_time() -> None:
