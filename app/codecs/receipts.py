@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -24,7 +24,7 @@ from app.http.answers import (
     etag_of,
     json_answer,
 )
-from app.store.port import Partition
+from app.store.port import ArchiveMarks, Partition
 from engine.fs.names import log_name
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.log.results import Appended, Fetched, LogTag, ReadEnd, ReadPath
@@ -180,6 +180,7 @@ def log_answer(
 
 def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
     """Return all offsets of one log."""
+    archive = partition.archive
     return (
         b'{"log_start_offset":%d,"high_watermark":%d,"last_stable_offset":%d,'
         b'"log_end_offset":%d,"leader_epoch":%d,"recovery_point":%d,%b"log_id":"%b"}'
@@ -190,19 +191,20 @@ def offsets_body(partition: Partition, marks: Watermarks) -> bytes:
             marks.log_end_offset,
             marks.leader_epoch,
             partition.recovery_point,
-            b"".join(b'"%b":%d,' % (name.encode(), at) for name, at in archived_marks(partition)),
+            b"" if archive is None else _members(shown_archive(archive)),
             partition.log_id_at(marks.leader_epoch).encode(),
         )
     )
 
 
-def archived_marks(partition: Partition) -> Iterator[tuple[str, int]]:
-    """Yield how far a log is archived, and where the disk's part begins; none without archive."""
-    archived, local_start = partition.archived_offset, partition.local_log_start_offset
-    if archived is not None:
-        yield "archived_offset", archived
-    if local_start is not None:
-        yield "local_log_start_offset", local_start
+def shown_archive(archive: ArchiveMarks | None) -> dict[str, int]:
+    """Return which part of a log is archived, as members of an answer; none without an archive."""
+    marks = {} if archive is None else archive._asdict()
+    return {name: offset for name, offset in marks.items() if offset is not None}
+
+
+def _members(numbers: Mapping[str, int]) -> bytes:
+    return b"".join(b'"%b":%d,' % (name.encode(), number) for name, number in numbers.items())
 
 
 def offsets_headers(partition: Partition, marks: Watermarks, tag: LogTag | None) -> Headers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.codecs.calls import parse_etag
-from app.codecs.receipts import archived_marks, file_path, log_answer
+from app.codecs.receipts import file_path, log_answer, shown_archive
 from app.errors import PreconditionRequired
 from app.http.answers import Answer
 from app.operations.read.fetch import numbered
@@ -36,7 +36,7 @@ async def list_segments(partition: LocalPartition) -> Answer:
     body = {
         "topic": partition.topic,
         "partition": partition.number,
-        **dict(archived_marks(partition)),
+        **shown_archive(partition.archive),
         "segments": shown,
     }
     return log_answer(partition, body, marks=marks)

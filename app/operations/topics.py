@@ -11,7 +11,7 @@ from typing import Final
 
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token
-from app.codecs.receipts import archived_marks, log_answer, shown_marks, to_json
+from app.codecs.receipts import log_answer, shown_archive, shown_marks, to_json
 from app.errors import CommitTimedOut
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.operations.exchange import Exchange
@@ -153,7 +153,7 @@ async def describe_partition(partition: Partition, marks: Watermarks) -> Mapping
         "partition": partition.number,
         "leader_epoch": marks.leader_epoch,
         "recovery_point": partition.recovery_point,
-        **dict(archived_marks(partition)),
+        **shown_archive(partition.archive),
         "size_bytes": size.size_bytes,
         "segments": size.segments_count,
         "active_producers": len(producers),

@@ -172,6 +172,15 @@ class LogSize(NamedTuple):
     """The active segment included; None if the side does not tell."""
 
 
+class ArchiveMarks(NamedTuple):
+    """Which part of a log is in the archive, and which on the disk."""
+
+    archived_offset: int | None
+    """The end of the archived part, exclusive; None before the archive's first look at the log."""
+    local_log_start_offset: int
+    """The first offset on the disk: only the archive has those before it."""
+
+
 LookUp: TypeAlias = Callable[[DecodeBudget], TimestampAndOffset | None]
 
 
@@ -357,16 +366,8 @@ class Partition(ABC):
         """A start trusts what is below it."""
 
     @property
-    def archived_offset(self) -> int | None:
-        """The exclusive end of what is archived; None without an archive, or not known yet."""
-        return None
-
-    @property
-    def local_log_start_offset(self) -> int | None:
-        """The first offset that the disk has: the archive may have earlier ones.
-
-        None without an archive, and where the side does not tell.
-        """
+    def archive(self) -> ArchiveMarks | None:
+        """Which part of the log is in the archive; None without one."""
         return None
 
     @property

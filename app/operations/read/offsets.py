@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.codecs.calls import OffsetSpec, ReadCall, parse_offset
-from app.codecs.receipts import archived_marks, offsets_body, offsets_headers, shown_marks, to_json
+from app.codecs.receipts import offsets_body, offsets_headers, shown_archive, shown_marks, to_json
 from app.errors import InvalidBody, MalformedRequest
 from app.http.answers import Answer, Headers, json_answer
 from app.operations.exchange import Exchange
@@ -71,7 +71,7 @@ def _marks_of(partition: Partition) -> dict[str, object]:
     return {
         "partition": partition.number,
         **shown_marks(marks),
-        **dict(archived_marks(partition)),
+        **shown_archive(partition.archive),
         "leader_epoch": marks.leader_epoch,
         "recovery_point": partition.recovery_point,
         "log_id": partition.log_id_at(marks.leader_epoch),

@@ -16,7 +16,7 @@ from app.errors import InvalidBody
 from app.limits.executors import Workers
 from app.store.local.commits import Commits
 from app.store.local.transactions import Ended, Ending, Transactions
-from app.store.port import LogSize, Partition, Run, RunLookUp, Settle
+from app.store.port import ArchiveMarks, LogSize, Partition, Run, RunLookUp, Settle
 from engine.background.mover import MoveReport
 from engine.cleaner.cleaner import CleaningReport
 from engine.cleaner.selection import CleanableRange
@@ -242,15 +242,14 @@ class LocalPartition(Partition):
         return f"{self.topic_id}.{leader_epoch}"
 
     @property
-    def archived_offset(self) -> int | None:
+    def archive(self) -> ArchiveMarks | None:
         archiver = self._runtime.archiver
+        if archiver is None and not self.config.remote_storage_enable:
+            return None
         known = archiver and archiver.partitions.get(self.log.topic_partition)
-        return known.state.archived_offset if known and known.state.archived_offset >= 0 else None
-
-    @property
-    def local_log_start_offset(self) -> int | None:
-        has_archive = self._runtime.archiver is not None or self._begins_in_archive
-        return self.log.reader.local_log_start_offset if has_archive else None
+        offset = known.state.archived_offset if known else -1
+        local_start = self.log.reader.local_log_start_offset
+        return ArchiveMarks(offset if offset >= 0 else None, local_start)
 
     @property
     def _begins_in_archive(self) -> bool:
