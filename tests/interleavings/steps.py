@@ -52,9 +52,9 @@ class Steps:
 
     def __post_init__(self) -> None:
         """Fail if a file has gone elsewhere: then nothing would be interrupted in it."""
-        paths = [
-            str(path).removeprefix(CHECKOUT) for path in Path(CHECKOUT, "engine").rglob("*.py")
-        ]
+        folders = (Path(CHECKOUT, "engine"), Path(__file__).parent)
+        files = [path for folder in folders for path in folder.rglob("*.py")]
+        paths = [str(path).removeprefix(CHECKOUT) for path in files]
         for part in self.focus:
             assert any(part in path for path in paths), f"there is no {part}"
 
