@@ -133,7 +133,9 @@ def test_lines_that_store_are_known() -> None:
     code: CodeType = Counter.add_carelessly.__code__
     lines = Steps(HERE, Grain.STORE).lines_of(code)
     assert lines == {code.co_firstlineno + 2}
-    assert Steps(("elsewhere",), Grain.STORE).lines_of(code) == frozenset()
+    assert Steps(("/engine/log/",), Grain.STORE).lines_of(code) == frozenset()
+    with pytest.raises(AssertionError, match="there is no elsewhere"):
+        Steps(("elsewhere",), Grain.STORE)
 
 
 def test_a_seed_replays_its_schedule() -> None:
