@@ -27,7 +27,7 @@ from engine.archive.manifest import (
 )
 from engine.archive.plan import Plan, Upload, epoch_at, forgotten, plan, with_piece
 from engine.archive.store import ArchiveDamaged, ObjectStore
-from engine.archive.tier import Release, Tier
+from engine.archive.tier import CHUNK_BYTES, Release, Tier
 from engine.archive.upkeep import load_manifest
 from engine.clock import Clock
 from engine.config import ArchiveConfig
@@ -42,9 +42,6 @@ from engine.segment.segment import Segment
 from engine.types import Buffer
 
 _LOG = logging.getLogger(__name__)
-
-CHUNK_BYTES: Final = 1024 * 1024
-"""How much of a file is read at once."""
 
 VISIT_BYTES: Final = 256 * 1024 * 1024
 """After so many bytes a visit ends although there are more, so that other partitions get their turn

@@ -21,12 +21,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-import crc32c
-
 from engine.archive.catalog import ArchivedTopic
 from engine.archive.manifest import LOG, SNAPSHOT, Manifest, ObjectRef, Piece
-from engine.archive.store import ArchiveDamaged, ArchiveError, ObjectMissing, ObjectStore
-from engine.archive.upkeep import load_catalog, load_manifest
+from engine.archive.store import ArchiveDamaged, ArchiveError, ObjectStore
+from engine.archive.upkeep import BadObject, checked, load_catalog, load_manifest
 from engine.checkpoint.kafka_files import OffsetCheckpoint, write_epochs, write_topic_id
 from engine.checkpoint.tidelog_files import ProducerIds, TopicsFile
 from engine.errors import InvalidDataDirectory
@@ -123,26 +121,6 @@ def select(
     return Selection(there, partitions, catalog.producer_ids_end, problems)
 
 
-class _Bad(Exception):
-    """An object that is missing or damaged."""
-
-
-def checked(store: ObjectStore, ref: ObjectRef) -> Iterator[Buffer]:
-    """Yield an object's content; after the last part, fail unless all of it was as archived."""
-    checksum = size_bytes = 0
-    try:
-        for data in store.read(ref.name):
-            checksum = crc32c.crc32c(data, checksum)
-            size_bytes += len(data)
-            yield data
-    except ObjectMissing as error:
-        raise _Bad(f"{ref.name} is missing") from error
-    if size_bytes != ref.size_bytes:
-        raise _Bad(f"{ref.name} has {size_bytes} bytes instead of {ref.size_bytes}")
-    if checksum != ref.crc32c:
-        raise _Bad(f"{ref.name} is damaged: CRC-32C {checksum:08x} instead of {ref.crc32c:08x}")
-
-
 def verify(store: ObjectStore, selection: Selection, progress: Progress) -> list[str]:
     """Read everything that a restore would read; return what is wrong with it."""
     problems = list(selection.problems)
@@ -152,7 +130,7 @@ def verify(store: ObjectStore, selection: Selection, progress: Progress) -> list
                 try:
                     for data in checked(store, ref):
                         progress(log, len(data))
-                except _Bad as error:
+                except BadObject as error:
                     problems.append(f"{log}, offsets from {piece.first_offset} on: {error}")
     return problems
 
@@ -317,7 +295,7 @@ def _restore_segment(
                 try:
                     for data in _first_bytes(target, log, piece):
                         file.append(data)
-                except _Bad as error:
+                except BadObject as error:
                     file.truncate(start)
                     whole, problem = whole[:count], str(error)
                     break
@@ -354,7 +332,7 @@ def _restore_companion(
         return
     try:
         content = b"".join(checked(target.store, ref))
-    except _Bad as error:
+    except BadObject as error:
         _LOG.warning("%s is left out, startup rebuilds it: %s", path, error)
         return
     with _complete(target.fs, path) as file:

@@ -7,7 +7,7 @@ and the manifest that names them is read back too. From then on reads take it fr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 from weakref import WeakSet
@@ -16,22 +16,22 @@ import crc32c
 
 from engine.archive.archived_segments import ArchivedSegments
 from engine.archive.manifest import LOG, SNAPSHOT, Manifest, ObjectRef, Piece
-from engine.archive.store import ArchiveDamaged, ObjectMissing, ObjectStore
+from engine.archive.store import ArchiveDamaged, ObjectStore
+from engine.archive.upkeep import BadObject, checked
 from engine.log.log import Log
 from engine.log.maintenance import DueForRelease
 from engine.log.read.segment_files import FileKind, SegmentFile
 from engine.segment.index_checks import ensure_aborts_known
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
-from engine.types import Buffer
 
 _LOG = logging.getLogger(__name__)
 
-Release: TypeAlias = Callable[[Log, DueForRelease, SegmentSnapshot], bool]
+Release: TypeAlias = Callable[[Log, DueForRelease], bool]
 """Removes segments from the disk that are then read from the archive; `LogManager.release`."""
 
 CHUNK_BYTES: Final = 1024 * 1024
-"""How much of a file is compared at once."""
+"""How much of a file is read at once."""
 
 MAX_AT_ONCE: Final = 8
 """How many segments of one log are released at a visit, so that other logs get their turn."""
@@ -109,7 +109,7 @@ class Tier:
             return
         last = backed[-1].base_offset
         archived = self._snapshot([one for one in pieces.values() if one.base_offset <= last])
-        if release(log, DueForRelease(tuple(backed), due.truncations), archived):
+        if release(log, DueForRelease(tuple(backed), due.truncations, archived)):
             _LOG.info("%s: only the archive has segment %d", log.topic_partition, last)
 
     def _is_same(self, segment: Segment, piece: Piece) -> bool:
@@ -118,14 +118,14 @@ class Tier:
         ArchiveDamaged if the log file differs from what was uploaded. Anything else that differs
         has the segment uploaded again.
         """
-        ensure_aborts_known(segment)  # afterwards nobody looks into the whole segment again
+        ensure_aborts_known(segment)  # reads of the archive trust the transaction index
         for kind, ref in piece.objects.items():
             if kind == SNAPSHOT:
                 continue  # a start uses it, and keeps those that it needs on the disk
             file = self._log.reader.open_file(segment.base_offset, FileKind(kind))
             if file.segment is not segment:
                 return False  # replaced since: the next visit plans again
-            is_equal = _checksum(self._chunks(file)) == ref.crc32c
+            is_equal = self._checksum(file) == ref.crc32c
             if kind == LOG and not is_equal:
                 self._different.add(segment)
                 raise ArchiveDamaged(
@@ -138,27 +138,21 @@ class Tier:
                 return False
         return True
 
-    def _chunks(self, file: SegmentFile) -> Iterator[Buffer]:
+    def _checksum(self, file: SegmentFile) -> int:
+        checksum = 0
         for position in range(0, file.size_bytes, CHUNK_BYTES):
-            yield self._log.reader.copy_file(file, position, CHUNK_BYTES)
+            data = self._log.reader.copy_file(file, position, CHUNK_BYTES)
+            checksum = crc32c.crc32c(data, checksum)
+        return checksum
 
     def _is_intact(self, ref: ObjectRef) -> bool:
-        def content() -> Iterator[Buffer]:
-            for data in self._store.read(ref.name):
-                self._wait(len(data))
-                yield data
-
+        """Whether the object, read back, is what was uploaded."""
         try:
-            return _checksum(content()) == ref.crc32c
-        except ObjectMissing:
+            for data in checked(self._store, ref):
+                self._wait(len(data))
+        except BadObject:
             return False
-
-
-def _checksum(content: Iterable[Buffer]) -> int:
-    checksum = 0
-    for data in content:
-        checksum = crc32c.crc32c(data, checksum)
-    return checksum
+        return True
 
 
 def _chain(pieces: Sequence[Piece], first_offset: int) -> Sequence[Piece]:

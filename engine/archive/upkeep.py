@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
+import crc32c
+
 from engine.archive.catalog import CATALOG, Catalog
 from engine.archive.documents import Documents
-from engine.archive.manifest import LOGS, Manifest, manifest_prefix, topic_id_of, writer_of
+from engine.archive.manifest import (
+    LOGS,
+    Manifest,
+    ObjectRef,
+    manifest_prefix,
+    topic_id_of,
+    writer_of,
+)
 from engine.archive.ownership import WRITERS
-from engine.archive.store import ArchiveError, ObjectStore, StoredObject
-from engine.types import TopicPartition
+from engine.archive.store import ArchiveError, ObjectMissing, ObjectStore, StoredObject
+from engine.types import Buffer, TopicPartition
 
 
 class PartitionStatus(NamedTuple):
@@ -53,6 +62,28 @@ def load_manifest(store: ObjectStore, topic_id: str, partition: int) -> Manifest
     if document is None:
         return None
     return Manifest.of(document, documents.name_of(document.number))
+
+
+class BadObject(Exception):
+    """An object that is missing or damaged."""
+
+
+def checked(store: ObjectStore, ref: ObjectRef) -> Iterator[Buffer]:
+    """Yield an object's content; after the last part, fail unless all of it was as archived."""
+    checksum = size_bytes = 0
+    try:
+        for data in store.read(ref.name):
+            checksum = crc32c.crc32c(data, checksum)
+            size_bytes += len(data)
+            yield data
+    except ObjectMissing as error:
+        raise BadObject(f"{ref.name} is missing") from error
+    if size_bytes != ref.size_bytes:
+        raise BadObject(f"{ref.name} has {size_bytes} bytes instead of {ref.size_bytes}")
+    if checksum != ref.crc32c:
+        raise BadObject(
+            f"{ref.name} is damaged: CRC-32C {checksum:08x} instead of {ref.crc32c:08x}"
+        )
 
 
 def status(store: ObjectStore) -> Iterator[PartitionStatus]:

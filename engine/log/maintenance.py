@@ -30,7 +30,7 @@ from engine.log.read.reader import LogReader
 from engine.log.results import CopySource, RemovalReason, RemovedSegment
 from engine.log.state import LogCore, LogState
 from engine.segment.segment import Segment
-from engine.segment.segments import SegmentSnapshot
+from engine.segment.segments import NO_SEGMENTS, SegmentSnapshot
 from engine.state.watermarks import Watermarks
 from engine.types import FetchIsolation, LogStartReason
 
@@ -174,6 +174,8 @@ class DueForRelease(NamedTuple):
     segments: tuple[Segment, ...]
     truncations: int
     """The value of `LogState.truncations` then."""
+    archived: SegmentSnapshot = NO_SEGMENTS
+    """What the archive has, these segments last; set by the archive once it has read them back."""
 
 
 class Candidate(Protocol):
@@ -402,10 +404,10 @@ class Maintenance:
                 count = releasable(segments, config, marks, now_ms)
             return DueForRelease(segments[:count], state.truncations)
 
-    def release(self, due: DueForRelease, archived: SegmentSnapshot) -> bool:
-        """Remove segments from the disk, which `archived` ends with; the log start stays.
+    def release(self, due: DueForRelease) -> bool:
+        """Remove segments from the disk that the archive has; the log start stays.
 
-        From now on reads find `archived` below the first segment on the disk. Does nothing, and
+        From now on reads find `due.archived` below the first segment on the disk. Does nothing, and
         returns False, if the segments are not the oldest any more, or if the log was truncated
         meanwhile. On return the removal is durable. A crash during it leaves some of them. The
         checkpoint with the log start was written before: see `Checkpoints.release`.
@@ -421,7 +423,7 @@ class Maintenance:
                     return False
                 with context.health.appending:
                     directory = context.fs.open_directory(state.local.directory)
-                state.archived = archived  # first: reads find every segment at any time
+                state.archived = due.archived  # first: reads find every segment at any time
             self._remove(count, segments[count].base_offset, directory)
         return True
 
@@ -430,9 +432,9 @@ class Maintenance:
         core = self._core
         context, state = core.context, core.state
         with directory:
-            self._sync_names(directory)  # or a power cut could leave no segment
             if not count:
-                return
+                return  # only the archive had what retention has removed
+            self._sync_names(directory)  # or a power cut could leave no segment
             with core.lock:
                 core.ensure_open()
                 self._is_removing = True  # first: checkpoints must keep the log start

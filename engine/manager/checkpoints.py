@@ -22,7 +22,6 @@ from engine.log.log import Log
 from engine.log.maintenance import DueForRelease
 from engine.log.read.fetch import deletion_target
 from engine.log.results import LogTag
-from engine.segment.segments import SegmentSnapshot
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -138,28 +137,22 @@ class Checkpoints:
         with self._writing:
             marks = log.watermarks
             target = max(deletion_target(before_offset, marks), marks.log_start_offset)
-            here = list(logs())
+            here = sorted(logs(), key=lambda log: log.topic_partition)
             if log in here:  # otherwise it was just deleted, and its line must not come back
                 self._write_log_starts(_log_starts(here) | {log.topic_partition: target})
             return log.delete_records(target)
 
-    def release(
-        self,
-        logs: Callable[[], Iterable[Log]],
-        log: Log,
-        due: DueForRelease,
-        archived: SegmentSnapshot,
-    ) -> bool:
+    def release(self, logs: Callable[[], Iterable[Log]], log: Log, due: DueForRelease) -> bool:
         """Write where the log starts, then remove segments as `Maintenance.release`.
 
         Without the line a start would take the first segment that is left for the log's start.
         """
         with self._writing:
-            here = list(logs())
+            here = sorted(logs(), key=lambda log: log.topic_partition)
             if log not in here:  # it was just deleted or moved
                 return False
             self._write_log_starts(_log_starts(here))
-            return log.maintenance.release(due, archived)
+            return log.maintenance.release(due)
 
     def _write_log_starts(self, starts: Offsets) -> None:
         self._health.ensure_held()
@@ -234,7 +227,7 @@ def _log_starts(
     oldest segments may be in the archive only, as Kafka does.
     """
     starts: dict[TopicPartition, int] = {}
-    for log in sorted(logs, key=lambda log: log.topic_partition):
+    for log in logs:
         key, start = log.topic_partition, log.watermarks.log_start_offset
         first = log.reader.first_segment_base_offset  # before `is_removing` is read
         is_told = not (log.maintenance.is_removing or log.durability.is_flush_due or key == cut_log)

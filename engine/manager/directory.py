@@ -35,7 +35,6 @@ from engine.log.maintenance import DueForRelease
 from engine.log.results import LogTag
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.partitions import Deletion, LeftState, Partitions
-from engine.segment.segments import SegmentSnapshot
 from engine.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -235,14 +234,10 @@ class DataDirectory:
         return self.checkpoints.delete_records(lambda: self._here(logs()), log, before_offset)
 
     def release_segments(
-        self,
-        logs: Callable[[], Iterable[Log]],
-        log: Log,
-        due: DueForRelease,
-        archived: SegmentSnapshot,
+        self, logs: Callable[[], Iterable[Log]], log: Log, due: DueForRelease
     ) -> bool:
         """Remove segments that the archive has; see `Checkpoints.release`."""
-        return self.checkpoints.release(lambda: self._here(logs()), log, due, archived)
+        return self.checkpoints.release(lambda: self._here(logs()), log, due)
 
     def _here(self, logs: Iterable[Log]) -> list[Log]:
         return [*filter(self.holds, logs), *self.arriving]

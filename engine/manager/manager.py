@@ -64,7 +64,6 @@ from engine.manager.topics import (
 from engine.metrics import Recorder
 from engine.scheduler import Scheduler
 from engine.segment.indexes import SealedFiles
-from engine.segment.segments import SegmentSnapshot
 from engine.topic_keys import canonical
 from engine.types import TopicPartition
 
@@ -426,13 +425,12 @@ class LogManager(Catalog):
             directory = self._directories.of(log.directory)
             return directory.delete_records(self.logs, log, before_offset)
 
-    def release(self, log: Log, due: DueForRelease, archived: SegmentSnapshot) -> bool:
+    def release(self, log: Log, due: DueForRelease) -> bool:
         """Remove segments from the disk that the archive has, as `Maintenance.release`."""
         with self._admin:
             self._ensure_open()
-            return self._directories.of(log.directory).release_segments(
-                self.logs, log, due, archived
-            )
+            directory = self._directories.of(log.directory)
+            return directory.release_segments(self.logs, log, due)
 
     def plan_move(self, topic_partition: TopicPartition, target: Path) -> None:
         """Record durably that a partition is to be moved to another data directory.

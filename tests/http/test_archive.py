@@ -111,6 +111,14 @@ TIERED: dict[str, object] = {
 }
 
 
+async def filled(api: Api) -> Any:
+    """Append twenty records; return the offsets once only the archive has the first ten."""
+    await api.create("events", 1, **TIERED)
+    for value in range(20):
+        await api.append(value)
+    return await told(api, f"{LOG}/offsets", lambda body: body["local_log_start_offset"] > 9)
+
+
 async def pages(api: Api) -> list[Any]:
     """The records of a log, a hundred bytes a request."""
     records: list[Any] = []
@@ -126,10 +134,7 @@ async def test_every_operation_reads_what_only_the_archive_has(tmp_path: Path) -
     """Pages, fetches, tails, splits, times, segments and their files."""
     url = f"file://{tmp_path}/bucket"
     async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
-        await api.create("events", 1, **TIERED)
-        for value in range(20):
-            await api.append(value)
-        offsets = await told(api, f"{LOG}/offsets", lambda body: body["local_log_start_offset"] > 9)
+        offsets = await filled(api)
         assert offsets["log_start_offset"] == 0
         for path in (LOG, f"{LOG}/segments"):
             assert (await api.client.get(path)).json()["local_log_start_offset"] > 9
@@ -168,10 +173,7 @@ async def test_a_bucket_that_is_gone_is_503_for_what_only_it_has(tmp_path: Path)
     bucket = tmp_path / "bucket"
     url = f"file://{bucket}"
     async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
-        await api.create("events", 1, **TIERED)
-        for value in range(20):
-            await api.append(value)
-        offsets = await told(api, f"{LOG}/offsets", lambda body: body["local_log_start_offset"] > 9)
+        offsets = await filled(api)
         shutil.move(bucket, tmp_path / "away")
         answer = await api.client.get(RECORDS, params={"offset": 0})
         problem = answer.json()

@@ -37,7 +37,7 @@ class Archiving:
             lambda _: None,
             itertools.count(1),
             ArchivedSegments(RangeCache(self._bucket, machine.clock, 1)),
-            lambda log, due, archived: log.maintenance.release(due, archived),
+            lambda log, due: log.maintenance.release(due),
         )
         self._archive = PartitionArchive(tools, scene.log)
 

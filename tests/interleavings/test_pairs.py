@@ -193,7 +193,7 @@ def test_a_reader_finds_every_record_beside_a_release(*, is_read_first: bool) ->
             seen.append(read_values(log))
 
         def release() -> None:
-            assert manager.release(log, due, archived)
+            assert manager.release(log, due._replace(archived=archived))
 
         return (read, release) if is_read_first else (release, read)
 

@@ -59,6 +59,21 @@ def tiered(bucket: Bucket, world: World | None = None, **config: str) -> Iterato
         yield here
 
 
+@contextmanager
+def untiered(bucket: Bucket) -> Iterator[Site]:
+    """A log of two archived segments, both on the disk until `release_all`."""
+    with site(bucket, config=TIERED | {"local.retention.bytes": "-1"}) as here:
+        here.values = fill_segments(here.log(), 2, 2)
+        here.log().durability.commit()
+        assert here.archive()
+        yield here
+
+
+def release_all(here: Site) -> None:
+    """Let the disk keep the active segment only, from the next pass on."""
+    here.runtime.manager.update_topic("events", {"local.retention.bytes": "0"})
+
+
 def manifest_of(here: Site) -> Manifest:
     found = load_manifest(here.bucket, here.log().topic_id, 0)
     assert found is not None
@@ -173,10 +188,7 @@ def test_a_bucket_that_fails_is_asked_again_after_a_pause() -> None:
 def test_nothing_leaves_the_disk_that_was_not_read_back() -> None:
     """An object that is damaged in the bucket is uploaded again, and an earlier moment stays."""
     bucket = Bucket()
-    with site(bucket, config=TIERED | {"local.retention.bytes": "-1"}) as here:
-        values = fill_segments(here.log(), 2, 2)
-        here.log().durability.commit()
-        assert here.archive()
+    with untiered(bucket) as here:
         then_ms = here.world.clock.now_ms()
         (damaged,) = [
             one
@@ -184,41 +196,35 @@ def test_nothing_leaves_the_disk_that_was_not_read_back() -> None:
             if "-00000000000000000000-" in one and one.endswith(".log")
         ]
         bucket.objects[damaged] = bytes(len(bucket.objects[damaged]))
-        here.runtime.manager.update_topic("events", {"local.retention.bytes": "0"})
+        release_all(here)
         assert here.archive()
         assert segment_bases(here.log()) == [0, 2]
         assert here.archive()
         assert segment_bases(here.log()) == [2]
-        assert read_values(here.log()) == values
-        assert restored(bucket, then_ms) == values
+        assert read_values(here.log()) == here.values
+        assert restored(bucket, then_ms) == here.values
 
 
 def test_a_missing_object_is_uploaded_again() -> None:
     """As a damaged one: a lifecycle rule of the bucket may have removed it."""
     bucket = Bucket()
-    with site(bucket, config=TIERED | {"local.retention.bytes": "-1"}) as here:
-        values = fill_segments(here.log(), 2, 2)
-        here.log().durability.commit()
-        assert here.archive()
+    with untiered(bucket) as here:
         for name in [one for one in bucket.objects if one.endswith(".index")]:
             del bucket.objects[name]
-        here.runtime.manager.update_topic("events", {"local.retention.bytes": "0"})
+        release_all(here)
         here.archive()
         here.archive()
         assert segment_bases(here.log()) == [2]
-        assert read_values(here.log()) == values
+        assert read_values(here.log()) == here.values
 
 
 def test_a_segment_that_differs_from_what_was_uploaded_stays() -> None:
     """Which of the two is right is not known; the archive says so once, and goes on."""
     bucket = Bucket()
-    with site(bucket, config=TIERED | {"local.retention.bytes": "-1"}) as here:
-        fill_segments(here.log(), 2, 2)
-        here.log().durability.commit()
-        assert here.archive()
+    with untiered(bucket) as here:
         path = log_path(0)
         rewrite(here.world.fs, path, one_bit_flipped(here.world.fs.read_bytes(path)))
-        here.runtime.manager.update_topic("events", {"local.retention.bytes": "0"})
+        release_all(here)
         assert not here.archive()
         assert "is not what was uploaded" in str(here.archiver.report.problem)
         assert here.archive()
@@ -228,13 +234,10 @@ def test_a_segment_that_differs_from_what_was_uploaded_stays() -> None:
 def test_a_manifest_that_another_wrote_is_not_built_on() -> None:
     """What the store has must be what was written, before anything is removed."""
     bucket = Bucket()
-    with site(bucket, config=TIERED | {"local.retention.bytes": "-1"}) as here:
-        fill_segments(here.log(), 2, 2)
-        here.log().durability.commit()
-        assert here.archive()
+    with untiered(bucket) as here:
         for name in [one for one in bucket.objects if "/manifest-" in one]:
             del bucket.objects[name]
-        here.runtime.manager.update_topic("events", {"local.retention.bytes": "0"})
+        release_all(here)
         assert not here.archive()
         assert segment_bases(here.log()) == [0, 2]
 
@@ -342,7 +345,7 @@ def test_a_truncation_between_reading_back_and_removal_keeps_the_disk() -> None:
         here.runtime.manager.truncate(log, 1)
         here.commit(b"other")
         log.roll()
-        assert not here.runtime.manager.release(log, due, log.reader.listing().segments[:0])  # type: ignore[arg-type]  # never used
+        assert not here.runtime.manager.release(log, due)
         assert segment_bases(log) == [0, 2]
 
 
