@@ -1,6 +1,5 @@
 """The page of the service: settings and their source, directories, keys, and who may see them."""
 
-import shutil
 from pathlib import Path
 
 import httpx
@@ -11,6 +10,7 @@ from tests.support.browser import Console, browsing
 from tests.support.credentials import bearer, create_key
 from tests.support.server import serving
 from tests.support.service import local
+from tests.support.swap import swap
 
 pytestmark = pytest.mark.needs("chromium", "console")
 
@@ -152,8 +152,8 @@ def test_an_archive_is_shown_and_its_failure_is_the_first_thing_seen(
         client.patch("/v1/topics/events", json={"config": tiered}).raise_for_status()
         console.text("in the archive only").first.wait_for()
         console.text("On the disk from").wait_for()
-        shutil.move(bucket, tmp_path / "away")
-        bucket.write_bytes(b"in its place")
+        (tmp_path / "file").write_bytes(b"in its place")
+        swap(bucket, tmp_path / "file")
         client.post("/v1/topics/events/ingest", json={"n": 2}).raise_for_status()
         console.open("")
         alert = console.page.get_by_role("alert")

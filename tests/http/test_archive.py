@@ -13,6 +13,7 @@ from app.settings import Settings
 from engine.errors import InvalidConfig
 from tests.support.credentials import bearer, create_key
 from tests.support.service import RECORDS, Api, running
+from tests.support.swap import swap
 
 LOG = "/v1/topics/events/partitions/0"
 
@@ -60,16 +61,15 @@ async def test_an_archive_that_fails_is_reported_and_stops_nothing(tmp_path: Pat
         await told(
             api, "/readyz", lambda body: body["archive"]["lag_ms"] == 0
         )  # nothing is written
-        shutil.move(bucket, tmp_path / "away")
-        bucket.write_bytes(b"in its place")
+        (tmp_path / "file").write_bytes(b"in its place")
+        swap(bucket, tmp_path / "file")  # in one step: the archiver makes a directory that is gone
         await api.append("two")
         ready = await told(api, "/readyz", lambda body: body["archive"]["phase"] == "failing")
         assert ready["status"] == "ready"
         assert ready["archive"]["url"] == f"file://{bucket}"
         assert ready["archive"]["problem"]
         assert (await api.client.get(RECORDS)).status_code == 200
-        bucket.unlink()
-        shutil.move(tmp_path / "away", bucket)
+        swap(bucket, tmp_path / "file")
         await told(api, "/readyz", lambda body: body["archive"]["phase"] == "running")
         await told(api, f"{LOG}/offsets", lambda body: body["archived_offset"] == 2)
 
