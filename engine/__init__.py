@@ -11,6 +11,7 @@ On disk, below the data directory:
     replication-offset-checkpoint          per partition: high watermark
     tidelog-topics.json                    ours: topics and their configuration
     tidelog-producer-ids.json              ours: the next producer id
+    tidelog-damage.json                    ours: damaged places that were found, if any
     <topic>-<partition>/
         00000000000000000000.log           record batches, the only file that is believed
         00000000000000000000.index         offset to position, sparse

@@ -184,6 +184,7 @@ class Runtime:
                 self.manager.checkpoint()
             except StorageError as error:
                 _LOG.error("checkpoints were not written: %s", error)
+            self.manager.review_damage()
 
     def _expire(self) -> None:
         expire_producers(self.manager.logs())

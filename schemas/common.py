@@ -173,3 +173,19 @@ class PageParameters(Parameters):
     """Entries per page. Default 100; more than 1,000 are never returned."""
     page_token: Annotated[str, Field(max_length=1000)] | None = None
     """`next_page_token` of the previous page. Default: none, the first page."""
+
+
+class DamagedPlace(ResponseModel):
+    """One damaged place in a `.log` file."""
+
+    topic: TopicShown
+    partition: PartitionNumber
+    file: str
+    """Name of the file in the partition's directory."""
+    position: Count
+    """Position in the file, in bytes, of the first byte of the damaged batch."""
+    offset: Int64
+    """Base offset that the damaged batch states, or the offset whose read found it; -1 if neither
+    is known."""
+    problem: str
+    """What is wrong with the batch."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from schemas.base import Model, ResponseModel
-from schemas.common import Count, Int64, Marks, PartitionNumber, TopicShown
+from schemas.common import Count, DamagedPlace, Int64, Marks, PartitionNumber, TopicShown
 
 
 class DataDirectory(ResponseModel):
@@ -34,21 +34,6 @@ class DataDirectoryList(ResponseModel):
 
     directories: list[DataDirectory]
     """The preferred directory first."""
-
-
-class DamagedPlace(ResponseModel):
-    """One damaged place in a `.log` file."""
-
-    topic: TopicShown
-    partition: PartitionNumber
-    file: str
-    """Name of the file in the partition's directory."""
-    position: Count
-    """Position in the file, in bytes, of the first byte of the damaged batch."""
-    offset: Int64
-    """Base offset that the damaged batch states; -1 if it cannot be read."""
-    problem: str
-    """What is wrong with the batch."""
 
 
 class ScrubReport(ResponseModel):

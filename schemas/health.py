@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.base import ResponseModel
-from schemas.common import Absent, Backend, Count, Int64, PartitionNumber, TopicShown
+from schemas.common import (
+    Absent,
+    Backend,
+    Count,
+    DamagedPlace,
+    Int64,
+    PartitionNumber,
+    TopicShown,
+)
 
 
 class Liveness(ResponseModel):
@@ -69,6 +77,11 @@ class Readiness(ResponseModel):
     absent if there is none. Their logs refuse appends, and are read as far as the disk can be."""
     offline_logs_count: Count | Absent = None
     """Number of logs that could not be opened; absent if all are open. The others are served."""
+    damaged_places_count: Count | Absent = None
+    """Number of damaged places in logs that reads or the scrub have found and that are damaged
+    still; a restart does not forget them. Absent if none is known."""
+    damage: list[DamagedPlace] | Absent = None
+    """The first 100 of these places, for callers who may read `/metrics`."""
     archive: ArchiveHealth | Absent = None
     """For callers who may read `/metrics`; absent without an archive."""
     offline_logs: list[OfflineLog] | Absent = None

@@ -14,6 +14,7 @@ from schemas.common import (
     LATEST,
     Absent,
     Count,
+    DamagedPlace,
     Flag,
     Int64,
     LeaderEpoch,
@@ -68,6 +69,8 @@ class SegmentList(Marks):
     Absent without an archive."""
     segments: list[Segment]
     """Segments in the order of their offsets; the last one is active."""
+    damage: list[DamagedPlace]
+    """Places in the log that are known to be damaged, by file and position."""
 
 
 class RollReport(Marks):

@@ -5,6 +5,33 @@ from __future__ import annotations
 from typing import Any, Final
 
 OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "History": {
+        "points": [
+            {
+                "timestamp": 1788000000000,
+                "duration_ms": 5000,
+                "requests": 420,
+                "append_requests": 400,
+                "records_in": 8000,
+                "bytes_in": 912000,
+                "bytes_out": 912000,
+                "append_p50_ms": 0.42,
+                "append_p99_ms": 2.1,
+                "commit_p99_ms": 0.9,
+                "readers": 3,
+            }
+        ],
+        "minutes": [1787999980000],
+        "topics": [{"topic": "flights", "records_in": [96000], "bytes_in": [10944000]}],
+        "totals": {
+            "topics": 1,
+            "partitions": 2,
+            "size_bytes": 218400000,
+            "is_complete": True,
+            "unflushed_bytes": 0,
+            "late_transaction_partitions": 0,
+        },
+    },
     "CompactionRange": {
         "log_start_offset": 0,
         "high_watermark": 900,

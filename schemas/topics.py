@@ -14,6 +14,7 @@ from schemas.common import (
     INT32_MAX,
     Absent,
     Count,
+    Int64,
     LeaderEpoch,
     LogId,
     Marks,
@@ -97,7 +98,14 @@ class TopicSummary(ResponseModel):
     etag: str
     """ETag of the topic, as `getTopic` answers it: for `If-Match` of a change."""
     offline_partitions: list[PartitionNumber]
-    """Partitions that could not be opened at the start: reads and appends respond with 503."""
+    """Partitions that take no appends: they could not be opened at the start, then reads are 503,
+    too; or their data directory has failed since."""
+    size_bytes: Count | None
+    """Bytes of all segments on the disk; null if a partition could not be opened, and on a Kafka
+    cluster."""
+    newest_timestamp: Int64 | None
+    """Largest timestamp among the newest records, epoch milliseconds; null without records that
+    have one, and on a Kafka cluster."""
 
 
 class TopicList(ResponseModel):
@@ -137,6 +145,8 @@ class PartitionList(ResponseModel):
     topic: TopicShown
     partitions: list[Partition]
     """Partitions in the order of their numbers."""
+    offline_partitions: list[PartitionNumber]
+    """Partitions that take no appends; those that could not be opened are not in `partitions`."""
 
 
 class ListParameters(PageParameters):

@@ -1,4 +1,4 @@
-"""Content codings: JSON answers compressed as Accept-Encoding allows.
+"""Content codings: JSON answers and metrics compressed as Accept-Encoding allows.
 
 Raw batches and Arrow streams are not compressed: the first are stored compressed, and programs that
 read either choose their own compression.
@@ -54,10 +54,11 @@ async def coded(service: Service, head: Mapping[bytes, bytes], answer: Answer) -
 
 
 def _is_negotiable(headers: Headers) -> bool:
-    """Whether these are headers of complete JSON whose ETag, if any, is for caches."""
+    """Whether these are headers of complete JSON or text whose ETag, if any, is for caches."""
     names = dict(headers)
     media_type = names.get(b"content-type", b"").partition(b";")[0]
-    if not media_type.endswith(b"json") or b"content-encoding" in names:
+    is_text = media_type.endswith(b"json") or media_type == b"text/plain"
+    if not is_text or b"content-encoding" in names:
         return False
     return b"etag" not in names or names.get(b"cache-control") != NO_STORE[1]
 

@@ -38,6 +38,7 @@ async def list_segments(partition: LocalPartition) -> Answer:
         "partition": partition.number,
         **shown_archive(partition.archive),
         "segments": shown,
+        "damage": [place.facts() for place in partition.damage],
     }
     return log_answer(partition, body, marks=marks)
 

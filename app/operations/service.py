@@ -32,11 +32,12 @@ from app.store.choice import make_store
 from app.store.local.partition import LocalPartition
 from app.store.local.store import LocalStore
 from app.store.port import GroupOffsets, Partition, Store, Topics
+from app.telemetry.history import History
 from app.telemetry.metrics import Telemetry
 from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
-from engine.errors import LogOffline, PartitionNotFound, TopicNotFound
+from engine.errors import LogOffline, PartitionNotFound, StorageOffline, TopicNotFound
 from engine.fs.names import is_valid_topic_name
 from engine.fs.port import FileSystem
 from engine.fs.posix import PosixFileSystem
@@ -127,6 +128,12 @@ class Service:
         )
         self.leases = Leases(settings, self.clock, store=self.store, run=self.workers.read)
         self.subscriptions = Subscriptions(self, self.store.documents)
+        self.history = History(
+            self.telemetry,
+            self.clock,
+            readers=lambda: self.admission.waiting_readers + self.admission.tails,
+            commits=self.store.commit_buckets,
+        )
         self.topic_makers = Makers[str](
             "max_topics", settings.max_topics, settings.max_share_percent
         )
@@ -160,6 +167,7 @@ class Service:
         await self.security.open()
         self.tail.on_waiting = self.store.follow
         await self.store.open()
+        self.history.start()
         self._load_documents()
         self.store.documents.on_changed = self._load_documents
         if self.admission.phase is Phase.RECOVERING:
@@ -187,6 +195,7 @@ class Service:
     async def close(self) -> None:
         """Drain, close the store, and end all threads."""
         self.drain()
+        self.history.stop()
         await self.security.close()
         self.deliveries.close()
         await self.subscriptions.close()
@@ -265,7 +274,7 @@ class Service:
         """Return those of the topic's partitions that can be used; raises TopicNotFound."""
         found = []
         for number in range(self.topic(topic).partitions):
-            with suppress(PartitionNotFound, LogOffline):
+            with suppress(PartitionNotFound, LogOffline, StorageOffline):
                 found.append(self.partition(topic, number))
         return found
 

@@ -108,18 +108,20 @@ async def list_topics(
     for name, number in service.topics.offline():
         offline[name].append(number)
     shown = []
-    for count, name in enumerate(page, start=1):
-        if topic := topics.get(name):
-            shown.append(
-                {
-                    "topic": name,
-                    "topic_id": topic.topic_id,
-                    "partitions": topic.partitions,
-                    "overrides": topic.overrides,
-                    "etag": _etag_of(_body_of(service, topic)),
-                    "offline_partitions": offline[name],
-                }
-            )
+    listed = [topics[name] for name in page]
+    figures = await service.topics.figures(listed)
+    for count, (topic, figure) in enumerate(zip(listed, figures, strict=True), start=1):
+        shown.append(
+            {
+                "topic": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": topic.partitions,
+                "overrides": topic.overrides,
+                "etag": _etag_of(_body_of(service, topic)),
+                "offline_partitions": offline[topic.name],
+                **figure._asdict(),
+            }
+        )
         if count % LISTED_TOGETHER == 0:
             await asyncio.sleep(0)
     more = len(names) > len(page)
@@ -128,11 +130,17 @@ async def list_topics(
 
 
 async def list_partitions(service: Service, name: str) -> Answer:
-    """Describe all partitions of a topic."""
-    partitions = service.partitions(name)
+    """Describe all partitions of a topic that can be read, and name the others."""
+    partitions = service.open_partitions(name)
     await refresh_all(partitions)
-    described = [await describe_partition(one, one.watermarks) for one in partitions]
-    return json_answer(to_json({"topic": name, "partitions": described}))
+    body = {
+        "topic": name,
+        "partitions": [await describe_partition(one, one.watermarks) for one in partitions],
+        "offline_partitions": [
+            one.partition for one in service.topics.offline() if one.topic == name
+        ],
+    }
+    return json_answer(to_json(body))
 
 
 async def get_partition(partition: Partition) -> Answer:

@@ -212,6 +212,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "getLiveness": OPEN,
     "getReadiness": OPEN,
     "getMetrics": Rule(Reach.METRICS),
+    "getHistory": Rule(Reach.METRICS),
     "getLimits": CALLER,
     "kafkaRestListBrokers": CALLER,
     "kafkaRestListTopics": CALLER,

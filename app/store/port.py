@@ -172,6 +172,25 @@ class LogSize(NamedTuple):
     """The active segment included; None if the side does not tell."""
 
 
+class TopicFigures(NamedTuple):
+    """How large a topic is, and how recent; None for what the side does not tell."""
+
+    size_bytes: int | None
+    """None, too, if a partition is not open."""
+    newest_timestamp: int | None
+    """None, too, without a record that has a time."""
+
+
+class StoreTotals(NamedTuple):
+    """Sums over the logs that clients may name; None for what the side does not tell."""
+
+    size_bytes: int | None
+    is_complete: bool
+    """Whether all partitions are open."""
+    unflushed_bytes: int | None
+    late_transaction_partitions: int | None
+
+
 class ArchiveMarks(NamedTuple):
     """Which part of a log is in the archive, and which on the disk."""
 
@@ -232,6 +251,13 @@ class Store(ABC):
     def collect(self) -> Iterable[Metric]:
         """Return the store's own metrics, at each scrape."""
 
+    def commit_buckets(self) -> Sequence[tuple[float, float]] | None:
+        """Return how long commits have taken: cumulative counts by upper bound in seconds.
+
+        None if the engine's recorder counts them.
+        """
+        return None
+
 
 class Topics(ABC):
     """The topics of a store, and how they change. What is known of them is published whole."""
@@ -255,6 +281,14 @@ class Topics(ABC):
     @abstractmethod
     def offline(self) -> Sequence[TopicPartition]:
         """Return the unusable partitions for /readyz; empty if all can be used."""
+
+    @abstractmethod
+    async def figures(self, topics: Sequence[Topic]) -> list[TopicFigures]:
+        """Return size and age of some topics, in their order."""
+
+    @abstractmethod
+    async def totals(self) -> StoreTotals:
+        """Return the sums over all topics but internal ones."""
 
     @abstractmethod
     def partition(self, name: str, number: int) -> Partition:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
@@ -31,6 +31,9 @@ BUCKETS_SECONDS: Final = (
 )  # fmt: skip
 
 
+_NO_DURATIONS: Final = (0,) * (len(BUCKETS_SECONDS) + 1)
+
+
 class Histogram:
     """Durations in fixed buckets. Not thread-safe: its owner guards it."""
 
@@ -48,6 +51,59 @@ class Histogram:
         """Return cumulative counts as Prometheus expects them."""
         bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
         return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
+
+
+_TopicCounts: TypeAlias = list[int]
+"""Of a topic: records and bytes that were appended, bytes that were read. Guarded by the lock."""
+
+
+def _no_counts() -> _TopicCounts:
+    return [0, 0, 0]
+
+
+class Counts(NamedTuple):
+    """Sums of everything, since the start."""
+
+    requests: int
+    append_requests: int
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+    append_seconds: tuple[int, ...]
+    """Durations of appends: counts by bucket, not cumulative."""
+    flush_seconds: tuple[int, ...]
+
+    def since(self, before: Counts) -> Counts:
+        """Return what came since an earlier count."""
+        return Counts(
+            self.requests - before.requests,
+            self.append_requests - before.append_requests,
+            self.records_in - before.records_in,
+            self.bytes_in - before.bytes_in,
+            self.bytes_out - before.bytes_out,
+            _less(self.append_seconds, before.append_seconds),
+            _less(self.flush_seconds, before.flush_seconds),
+        )
+
+
+def _less(now: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+    return tuple(one - other for one, other in zip(now, then, strict=True))
+
+
+APPENDS: Final = frozenset(
+    {
+        "appendRecords",
+        "appendTopicRecords",
+        "appendBatches",
+        "ingest",
+        "ingestWithToken",
+        "ingestOtlp",
+        "ingestHec",
+        "kafkaRestProduceToTopic",
+        "kafkaRestProduceToPartition",
+    }
+)
+"""Operations whose durations are those of appends."""
 
 
 class _Constant(Collector):
@@ -74,7 +130,10 @@ class Telemetry:
         self._problems: Counter[str] = Counter()
         self._ingest_refusals: Counter[str] = Counter()
         self._tail_ends: Counter[str] = Counter()
-        self._topics: Counter[tuple[str, str]] = Counter()
+        self._topics: defaultdict[str, _TopicCounts] = defaultdict(_no_counts)
+        self._minute: defaultdict[str, _TopicCounts] = defaultdict(_no_counts)
+        """What was appended since `take_minute`, and nothing of what was read."""
+        self._sums = _no_counts()
         self._events: Counter[str] = Counter()
         self._flushes = Histogram()
         self._cleaner: dict[str, float] = {}
@@ -125,16 +184,39 @@ class Telemetry:
         """Count one tail by why it ended."""
         self._tail_ends[reason] += 1
 
+    def counts(self) -> Counts:
+        """Return the sums of everything; for the event loop."""
+        with self._lock:
+            sums, flushes = tuple(self._sums), tuple(self._flushes.counts)
+        appends = [self._durations[name].counts for name in APPENDS if name in self._durations]
+        return Counts(
+            self._requests.total(),
+            sum(map(sum, appends)),
+            sums[0],
+            sums[1],
+            sums[2],
+            tuple(map(sum, zip(*appends, strict=True))) or _NO_DURATIONS,
+            flushes,
+        )
+
+    def take_minute(self) -> Mapping[str, Sequence[int]]:
+        """Return records and bytes appended to each topic since the last call."""
+        with self._lock:
+            taken, self._minute = self._minute, defaultdict(_no_counts)
+        return taken
+
     # What the engine reports; see engine.metrics.Recorder.
 
     def appended(self, log: TopicPartition, *, records: int, size_bytes: int) -> None:
         with self._lock:
-            self._topics["records_in", log.topic] += records
-            self._topics["bytes_in", log.topic] += size_bytes
+            for counts in (self._topics[log.topic], self._minute[log.topic], self._sums):
+                counts[0] += records
+                counts[1] += size_bytes
 
     def read(self, log: TopicPartition, *, size_bytes: int) -> None:
         with self._lock:
-            self._topics["bytes_out", log.topic] += size_bytes
+            self._topics[log.topic][2] += size_bytes
+            self._sums[2] += size_bytes
 
     def flushed(self, log: TopicPartition, *, duration_ms: float) -> None:
         with self._lock:
@@ -267,13 +349,13 @@ class Telemetry:
     def _collect_engine(self) -> Iterator[Metric]:
         with self._lock:
             remaining = self._recovering.total()
-            topics, events = self._topics.copy(), self._events.copy()
+            topics = [(name, tuple(counts)) for name, counts in self._topics.items()]
+            events = self._events.copy()
             flush_buckets, flush_sum = self._flushes.buckets(), self._flushes.sum_seconds
-        for kind, documentation in _TOPIC_COUNTERS.items():
+        for place, (kind, documentation) in enumerate(_TOPIC_COUNTERS.items()):
             family = CounterMetricFamily(f"tidelog_{kind}", documentation, labels=["topic"])
-            for (counted, topic), count in topics.items():
-                if counted == kind:
-                    family.add_metric([topic], count)
+            for counted in topics:
+                family.add_metric([counted[0]], counted[1][place])
             yield family
         for event, documentation in _EVENT_COUNTERS.items():
             yield CounterMetricFamily(f"tidelog_{event}", documentation, value=events[event])

@@ -14,6 +14,7 @@ from engine.clock import SystemClock
 from engine.config import EngineConfig, LogConfig
 from engine.fs.health import DirectoryHealth
 from engine.fs.posix import PosixFileSystem
+from engine.log.damage import KnownDamage
 from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
@@ -66,6 +67,7 @@ def open_log(folder: Path, config: LogConfig) -> Log:
         DirectoryHealth(folder),
         EngineConfig(),
         SealedFiles(1_000),
+        KnownDamage(PosixFileSystem(), folder, clock),
     )
     directory = folder / f"{_LOG.topic}-{_LOG.partition}"
     directory.mkdir(parents=True, exist_ok=True)

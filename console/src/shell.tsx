@@ -12,11 +12,13 @@ import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
 import { isReachable } from "./ui/load";
 import { Empty, Field } from "./ui/parts";
-import { href, route } from "./ui/router";
+import * as routes from "./routes";
+import { route } from "./ui/router";
 
 interface Page {
-  /** Where the navigation leads; the first part of the path. */
-  parts: string[];
+  /** The first part of the path. */
+  part: string | undefined;
+  link: string;
   name: string;
   view: ComponentType;
   /** One of them, where the path goes on. */
@@ -25,15 +27,15 @@ interface Page {
 
 /** The pages of the navigation; a page reads what follows its first part from `route`. */
 const PAGES: Page[] = [
-  { parts: [], name: "Overview", view: Overview },
-  { parts: ["topics"], name: "Topics", view: Topics, one: Topic },
-  { parts: ["groups"], name: "Groups", view: Groups, one: Group },
-  { parts: ["service"], name: "Service", view: Service, one: Service },
+  { part: undefined, link: routes.overview.link([]), name: "Overview", view: Overview },
+  { part: "topics", link: routes.topics.link([]), name: "Topics", view: Topics, one: Topic },
+  { part: "groups", link: routes.groups.link([]), name: "Groups", view: Groups, one: Group },
+  { part: "service", link: routes.service.link([""]), name: "Service", view: Service, one: Service },
 ];
 
 export function Shell(): JSX.Element {
   const [first, second] = route.value.parts;
-  const page = PAGES.find((one) => one.parts[0] === first);
+  const page = PAGES.find((one) => one.part === first);
   const View = (second === undefined ? page?.view : page?.one) ?? Nowhere;
   const title = [route.value.parts[1], page?.name, "tidelog"].filter(Boolean).join(" · ");
   useEffect(() => {
@@ -45,13 +47,13 @@ export function Shell(): JSX.Element {
         Skip to content
       </a>
       <div class="side">
-        <a class="brand" href={href([])}>
+        <a class="brand" href={routes.overview.link([])}>
           <img src={`${PREFIX}/console/favicon.svg`} width="20" height="20" alt="" />
           tidelog
         </a>
         <nav aria-label="Pages">
           {PAGES.map((one) => (
-            <a key={one.name} href={href(one.parts)} aria-current={one === page ? "page" : undefined}>
+            <a key={one.name} href={one.link} aria-current={one === page ? "page" : undefined}>
               {one.name}
             </a>
           ))}
@@ -82,7 +84,7 @@ function Nowhere(): JSX.Element {
   return (
     <Empty title="There is no such page">
       <p>
-        Go to the <a href={href([])}>overview</a> or the <a href={href(["topics"])}>topics</a>.
+        Go to the <a href={routes.overview.link([])}>overview</a> or the <a href={routes.topics.link([])}>topics</a>.
       </p>
     </Empty>
   );

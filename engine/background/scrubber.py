@@ -145,6 +145,7 @@ class Scrubber:
             for error in check.damage:
                 _LOG.error("%s is damaged: %s", log.topic_partition, error)
                 damage.append(_described(log, error))
+                log.reader.note_damage(error)
             self._recorder.scrubbed(
                 log.topic_partition, size_bytes=size_bytes, damaged=len(check.damage)
             )

@@ -24,6 +24,7 @@ from engine.fs import names
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem, OpenDirectory, OpenFileSystem
 from engine.log.analyse import Incoming
+from engine.log.damage import KnownDamage
 from engine.metrics import Recorder
 from engine.records.header import BatchHeader
 from engine.scheduler import Scheduler
@@ -46,6 +47,8 @@ class LogContext:
     config: EngineConfig
     sealed_files: SealedFiles
     """The open sealed segments of all data directories."""
+    damage: KnownDamage
+    """The damaged places of the data directory's logs."""
     sealed_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_sealed_segments"))
     """The remaining number of sealed segments, for all data directories."""
     producer_room: SharedRoom = field(default_factory=lambda: SharedRoom("max_producers"))

@@ -11,7 +11,7 @@ from engine.errors import PreconditionFailed
 from engine.records.header import BatchHeader, TimestampType
 from engine.segment.segments import SegmentSnapshot
 from engine.state.watermarks import Watermarks
-from engine.types import Buffer, EpochOffset, OffsetMetadata
+from engine.types import Buffer, EpochOffset, OffsetMetadata, TopicPartition
 
 
 class LogTag(NamedTuple):
@@ -230,3 +230,30 @@ class CopySource(NamedTuple):
     """The producers' duplicate windows, as a file; empty if no producer has several batches."""
     read: Callable[[int, int], Fetched]
     """Reads whole batches from an offset to the log end, up to a number of bytes."""
+
+
+class DamagedPlace(NamedTuple):
+    """A batch of a log file that cannot be read."""
+
+    topic: str
+    partition: int
+    file: str
+    """Name of the log file."""
+    position: int
+    """Where in the file the batch begins, in bytes."""
+    offset: int
+    """An offset that cannot be read because of it; -1 if the batch's own is not known."""
+    problem: str
+    """What is wrong, without the path of the data directory."""
+    found_ms: int
+    """When it was found first, milliseconds since the epoch."""
+
+    @property
+    def log(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def facts(self) -> dict[str, object]:
+        """Return what operators are told: where it is, and what is wrong."""
+        facts: dict[str, object] = self._asdict()
+        del facts["found_ms"]
+        return facts

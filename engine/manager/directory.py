@@ -50,6 +50,7 @@ _FILES: Final = (
     names.PRODUCER_ID_FILE,
     names.DIRECTORIES_FILE,
     names.ARCHIVE_FILE,
+    names.DAMAGE_FILE,
     names.RESTORE_FILE,
 )
 _STAGING_FILES: Final = tuple(name + names.TEMPORARY_SUFFIX for name in _FILES)
@@ -127,6 +128,7 @@ class DataDirectory:
             if was_clean:
                 self._marker.delete()
         self.left = LeftState(was_clean, *self.checkpoints.read())
+        self.context.damage.load()
 
     def release(self) -> None:
         """Release the lock, if it is held. May be called again."""

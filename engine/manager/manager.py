@@ -25,6 +25,7 @@ from engine.errors import (
     PartitionNotFound,
     PolicyViolation,
     Recovering,
+    StorageError,
     StorageFull,
     StorageOffline,
     TopicConflict,
@@ -32,10 +33,11 @@ from engine.errors import (
 )
 from engine.fs.health import DirectoryHealth
 from engine.fs.port import FileSystem
+from engine.log.damage import KnownDamage
 from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.maintenance import DueForRelease
-from engine.log.results import LogTag
+from engine.log.results import DamagedPlace, LogTag
 from engine.manager.checkpoints import Checkpoints
 from engine.manager.directories import Directories
 from engine.manager.directory import DataDirectory
@@ -137,9 +139,57 @@ class Catalog:
         return log
 
     @property
+    def logs_by_partition(self) -> Mapping[TopicPartition, Log]:
+        """An immutable snapshot of the open logs."""
+        return self._logs
+
+    @property
     def offline_logs(self) -> tuple[OfflineLog, ...]:
         """The logs that could not be opened at the last start and still belong to a topic."""
         return tuple(one for _, one in sorted(self._offline.items()))
+
+    def offline_partitions(self) -> list[TopicPartition]:
+        """Return the partitions of known topics that take no appends; empty if all do.
+
+        Those that could not be opened, also because their data directory could not, and those whose
+        data directory has failed since. An adopted directory may have only some of a topic's.
+        """
+        if not self._offline and not self._directories.offline:
+            return []
+        return [
+            one
+            for topic in self._topics.values()
+            for one in (TopicPartition(topic.name, number) for number in range(topic.partitions))
+            if self._is_offline(one)
+        ]
+
+    def _is_offline(self, one: TopicPartition) -> bool:
+        log = self._logs.get(one)
+        if log is not None:
+            return log.durability.health.is_offline
+        return one in self._offline or bool(self._directories.offline)
+
+    @property
+    def damage(self) -> list[DamagedPlace]:
+        """The damaged places that are known, by data directory, log and place."""
+        return [place for one in self._directories.all for place in one.context.damage.places]
+
+    def review_damage(self) -> None:
+        """Look at each known place again, forget those that are whole or gone, and write the rest.
+
+        Reads a batch for each; a log that cannot be looked at keeps its places.
+        """
+        for directory in self._directories.online:
+            directory.context.damage.review(self._is_damaged)
+
+    def _is_damaged(self, place: DamagedPlace) -> bool:
+        log = self._logs.get(place.log)
+        if log is None:
+            return place.log in self._offline or bool(self._directories.offline)
+        try:
+            return log.reader.is_damaged(place)
+        except StorageError:
+            return True
 
     def _keep_offline(self, offline: Mapping[TopicPartition, OfflineLog]) -> None:
         """Record which logs are offline; their lines in the checkpoints are kept."""
@@ -181,7 +231,15 @@ class LogManager(Catalog):
         healths = [DirectoryHealth(path, recorder) for path in paths]
         ports = (fs, clock, scheduler, recorder)
         contexts = [
-            LogContext(*ports, health, config, sealed, rooms.sealed, rooms.producers)
+            LogContext(
+                *ports,
+                health,
+                config,
+                sealed,
+                KnownDamage(fs, health.directory, clock),
+                rooms.sealed,
+                rooms.producers,
+            )
             for health in healths
         ]
         super().__init__(Directories([*map(DataDirectory, contexts)]))
@@ -268,6 +326,8 @@ class LogManager(Catalog):
             for log, error in failures:
                 _LOG.error("%s was not closed cleanly: %s", log.topic_partition, error)
                 log.maintenance.close_handles()
+            for directory in self._directories.online:
+                directory.context.damage.save()
             unclean = {log.directory.parent for log, _ in failures}
             self._directories.leave_clean(self.logs, unclean)
             self._directories.release()

@@ -41,6 +41,7 @@ _OUR_FILES = frozenset(
         *CHECKPOINTS,
         *_OTHER_FILES,
         names.ARCHIVE_FILE,
+        names.DAMAGE_FILE,
         names.TOPICS_FILE,
         names.API_KEYS_FILE,
         names.INGEST_FILE,

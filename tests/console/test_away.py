@@ -45,6 +45,26 @@ def test_a_restarted_service_is_found_again(browser: Browser, tmp_path: Path) ->
             console.errors.clear()  # the browser reports each connection that failed
 
 
+def test_a_tail_that_is_cut_off_says_so(browser: Browser, tmp_path: Path) -> None:
+    """Not “Live” while the service is down; live again with what came meanwhile (K7)."""
+    with ExitStack() as first:
+        served = first.enter_context(serving(tmp_path / "data"))
+        put_topic(served.url)
+        port = int(served.url.rpartition(":")[2])
+        with browsing(browser, served.url) as console:
+            console.open("topics/events/messages?from=live")
+            state = console.page.locator(".progress")
+            state.get_by_text("Live", exact=True).wait_for()
+            first.close()
+            state.get_by_text("Not connected").wait_for()
+            with serving(tmp_path / "data", port=port) as again:
+                state.get_by_text("Live", exact=True).wait_for()
+                put_topic(again.url)
+                console.rows("Messages").first.wait_for()
+                console.page.goto("about:blank")  # it asks no more when the service ends
+            console.errors.clear()  # the browser reports each connection that failed
+
+
 def open_with_key(console: Console, path: str, token: str) -> None:
     """Load a page and give it the key that it asks for."""
     console.open(path)

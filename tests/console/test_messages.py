@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +12,9 @@ from playwright.sync_api import Browser
 from engine.records.builder import build_batch
 from tests.support.boundaries import TEXTS
 from tests.support.browser import Console, browsing
+from tests.support.builders import new_batch
 from tests.support.server import serving
+from tests.support.service import RAW
 from tests.support.time import START_MS
 
 pytestmark = pytest.mark.needs("chromium", "console")
@@ -181,3 +184,119 @@ def test_what_was_found_is_downloaded_and_replayed(console: Console, client: htt
         for topic in ("copy", "events")
     )
     assert copied == original
+
+
+def aborted(client: httpx.Client, action: str | None, sequence: int = 0) -> None:
+    """Two records of a transaction that ends so, or stays open."""
+    identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+    batch = new_batch(2, base_sequence=sequence, is_transactional=True, **identity)
+    log = "/v1/topics/events/partitions/0"
+    client.post(f"{log}/batches", content=bytes(batch), headers=RAW).raise_for_status()
+    if action:
+        body = {**identity, "action": action}
+        client.post(f"{log}/transactions", json=body).raise_for_status()
+
+
+@pytest.mark.parametrize("query", ["", "from=earliest", "filter=offset+%3E+0"])
+def test_what_no_transaction_committed_is_told(
+    console: Console, client: httpx.Client, query: str
+) -> None:
+    """Aborted and open records carry a tag; a choice leaves them out (K4)."""
+    fill(client, "events", [{"value": "plain"}])
+    aborted(client, "abort")
+    aborted(client, "commit", 2)
+    aborted(client, None, 4)
+    console.open(f"topics/events/messages?{query}")
+    rows = console.rows("Messages")
+    rows.nth(5 if "offset" in query else 6).wait_for()
+    tags = [row.locator(".tag").all_inner_texts() for row in rows.all()]
+    expected = [*[["not committed yet"]] * 2, *[[]] * 2, *[["aborted"]] * 2, []]
+    if "earliest" in query:
+        expected.reverse()
+    assert tags == expected[: len(tags)]
+    console.page.get_by_label("Transactions").select_option("read_committed")
+    console.text("all read").wait_for()
+    assert "isolation=read_committed" in console.page.url
+    assert rows.locator(".tag").count() == 0
+    assert rows.count() == (2 if "offset" in query else 3)
+
+
+@pytest.mark.parametrize("query", ["", "from=earliest", "filter=value+~+v"])
+def test_a_search_goes_on_behind_damage(
+    console: Console, client: httpx.Client, tmp_path: Path, query: str
+) -> None:
+    """The damaged batch is passed over and named, with a link to its place in the log (K4)."""
+    for number in range(9):
+        fill(client, "events", [{"value": f"v{number}{part}"} for part in range(3)])
+    (file,) = (tmp_path / "data" / "events-0").glob("*.log")
+    content = bytearray(file.read_bytes())
+    content[4 * len(content) // 9 + 70] ^= 1
+    with file.open("r+b") as log:
+        log.write(content)
+    console.open(f"topics/events/messages?{query}")
+    notice = console.page.get_by_role("alert", name="Not read")
+    notice.get_by_text("offsets 12 to 14").wait_for()
+    console.text("all read").wait_for()
+    shown = "".join(console.rows("Messages").all_inner_texts())
+    assert [f"v{n}0" in shown for n in range(9)] == [n != 4 for n in range(9)]
+    console.errors.clear()  # the browser reports each 500
+    notice.get_by_role("link").click()
+    damaged = console.page.get_by_label("Picture of the log").locator(".damaged")
+    damaged.first.wait_for()
+    console.errors.clear()  # as above
+
+
+def test_large_values_come_by_their_bytes(console: Console, client: httpx.Client) -> None:
+    """The newest of a hundred values of 850 KB is there after a few of them (K6)."""
+    text = "x" * 850_000
+    for _ in range(10):
+        fill(client, "large", [{"value": text}] * 10)
+    sent = 0
+
+    def count(size: int) -> None:
+        nonlocal sent
+        sent += size
+
+    console.page.on(
+        "requestfinished",
+        lambda request: count(request.sizes()["responseBodySize"]),
+    )
+    console.open("topics/large")
+    console.rows("Messages").first.wait_for()
+    assert sent < 4_000_000
+
+
+def test_many_partitions_take_few_requests(console: Console, client: httpx.Client) -> None:
+    """Three hundred of them are read a hundred at a time (K6)."""
+    records = [{"value": n, "partition": n % 300} for n in range(600)]
+    client.put("/v1/topics/wide", json={"partitions": 300}).raise_for_status()
+    for partition in range(300):
+        path = f"/v1/topics/wide/partitions/{partition}/records"
+        client.post(path, json={"records": [{"value": partition}]}).raise_for_status()
+    assert len(records) == 600
+    asked: list[str] = []
+    console.page.on("request", lambda request: asked.append(request.url))
+    console.open("topics/wide")
+    console.text("scanned 300 of 300").wait_for()
+    assert len([url for url in asked if "/v1/" in url]) < 30
+
+
+def test_only_what_a_filter_wants_is_sent(console: Console, client: httpx.Client) -> None:
+    """The service compares members, headers and times; a time is where the read starts (K6)."""
+    old = [{"value": {"n": n}, "timestamp": START_MS + n} for n in range(5000)]
+    fill(client, "events", old)
+    fill(client, "events", [{"key": "new", "value": {"n": -1, "größe": 5}}])
+    bodies: list[str] = []
+    console.page.on("request", lambda request: bodies.append(request.post_data or ""))
+    console.open("topics/events/messages?from=earliest&filter=time+%3E+-10min")
+    console.text("all read").wait_for()
+    assert console.rows("Messages").count() == 1
+    console.text("scanned 1 of 1 records").wait_for()
+    console.page.get_by_label("Filter messages").fill("value.größe = 5")
+    console.button("Search").click()
+    console.text("1 found").wait_for()
+    assert any("gr\u00f6\u00dfe" in body or "größe" in body for body in bodies)
+    console.page.get_by_label("Filter messages").fill("value.n = 4321")
+    console.button("Search").click()
+    console.text("1 found").wait_for()
+    console.text("all read").wait_for()

@@ -1,5 +1,6 @@
 """Health, limits, metrics, and a service that is not ready: protocol rules H1 to H6."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.support.service import RECORDS, Api, open_service, running
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
+
+LOG = "/v1/topics/events/partitions/0"
 
 
 async def test_a_ready_service_says_so(api: Api) -> None:
@@ -143,13 +146,16 @@ async def test_a_log_that_cannot_be_opened_is_named_and_the_others_are_served(
         for answer in (
             await api.client.get(RECORDS),
             await api.client.post(RECORDS, json={"records": [{"value": 1}]}),
-            await api.client.get("/v1/topics/events/partitions"),
+            await api.client.get("/v1/topics/events/offsets"),
         ):
             problem = answer.json()
             assert (answer.status_code, problem["code"]) == (503, "storage_offline")
             assert (problem["retryable"], problem["side_effects"]) == (False, "none")
             assert (problem["partition"], problem["file"]) == (0, file.name)
             assert "tidelog repair" in problem["detail"]
+        listed = (await api.client.get("/v1/topics/events/partitions")).json()
+        assert [one["partition"] for one in listed["partitions"]] == [1]
+        assert listed["offline_partitions"] == [0]
         await api.append(2, path=RECORDS.replace("/0", "/1"))
         keyed = {"records": [{"key": f"k{number}", "value": 1} for number in range(20)]}
         assert (await api.client.post("/v1/topics/other/records", json=keyed)).status_code == 201
@@ -199,6 +205,68 @@ async def test_one_failed_disk_of_several_leaves_the_service_ready(tmp_path: Pat
             for number, body in enumerate([{"records": [{"value": 1}]}] * 2)
         ]
         assert statuses == [201, 503]
+        (topic,) = (await api.client.get("/v1/topics")).json()["topics"]
+        assert topic["offline_partitions"] == [1]
+        listed = (await api.client.get("/v1/topics/events/partitions")).json()
+        assert [one["partition"] for one in listed["partitions"]] == [0, 1]  # both can be read
+        assert listed["offline_partitions"] == [1]
+
+
+async def test_what_a_missing_directory_holds_is_named_and_never_left_out(tmp_path: Path) -> None:
+    """Its partitions are listed as offline; a list of groups without its own is refused (H6)."""
+    more = (tmp_path / "b",)
+    async with running(tmp_path / "a", more_data_directories=more) as api:
+        await api.create(partitions=2)
+        await api.client.put("/v1/groups/g/offsets/events/0", json={"offset": 0})
+    shutil.rmtree(tmp_path / "b")
+    (tmp_path / "b").write_bytes(b"in its place")
+    async with running(tmp_path / "a", more_data_directories=more) as api:
+        (topic,) = (await api.client.get("/v1/topics")).json()["topics"]
+        assert topic["offline_partitions"] == [1]
+        listed = (await api.client.get("/v1/topics/events/partitions")).json()
+        assert [one["partition"] for one in listed["partitions"]] == [0]
+        assert listed["offline_partitions"] == [1]
+        for path in ("/v1/groups", "/v1/topics/events/offsets"):
+            refused = await api.client.get(path)
+            assert (refused.status_code, refused.json()["code"]) == (503, "storage_offline")
+
+
+def damaged(log: Path) -> bytes:
+    """Flip a bit in the first batch of a log's only segment; return what it was."""
+    (file,) = log.glob("*.log")
+    content = file.read_bytes()
+    with file.open("r+b") as opened:
+        opened.seek(65)
+        opened.write(bytes([content[65] ^ 1]))
+    return content
+
+
+async def test_damage_is_known_until_it_is_gone(tmp_path: Path) -> None:
+    """With its place, in readiness, the list of segments and a gauge, after a restart too (H9)."""
+    async with running(tmp_path) as api:
+        await api.create()
+        await api.append("one")
+        before = damaged(tmp_path / "events-0")
+        assert (await api.client.get(RECORDS)).status_code == 500
+    async with running(tmp_path) as api:
+        ready = (await api.client.get("/readyz")).json()
+        assert (ready["status"], ready["damaged_places_count"]) == ("ready", 1)
+        (place,) = ready["damage"]
+        assert (place["topic"], place["partition"], place["position"]) == ("events", 0, 0)
+        assert (place["offset"], place["file"]) == (0, f"{0:020}.log")
+        assert str(tmp_path) not in place["problem"]
+        segments = (await api.client.get(f"{LOG}/segments")).json()
+        assert segments["damage"] == [place]
+        assert "tidelog_damaged_places 1.0" in (await api.client.get("/metrics")).text
+        api.local.manager.review_damage()
+        assert (await api.client.get("/readyz")).json()["damaged_places_count"] == 1
+
+        (tmp_path / "events-0" / f"{0:020}.log").write_bytes(before)
+        api.local.manager.review_damage()
+        assert "damage" not in (await api.client.get("/readyz")).json()
+        assert (await api.client.get(RECORDS)).status_code == 200
+    async with running(tmp_path) as api:
+        assert "damage" not in (await api.client.get("/readyz")).json()
 
 
 async def test_records_survive_a_restart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from engine.config import EngineConfig, LogConfig
 from engine.fs.health import DirectoryHealth
 from engine.fs.names import partition_directory_name
 from engine.fs.port import FileSystem
+from engine.log.damage import KnownDamage
 from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
@@ -92,6 +93,7 @@ class World:
             self.health,
             self.config,
             SealedFiles(self.config.max_open_sealed_segments),
+            KnownDamage(self.fs, self.directory, self.clock),
             random=Random(0),
         )
 

@@ -23,13 +23,14 @@ from app.errors import ServiceError
 from app.http.answers import JSON, NO_STORE, Answer, AnswerResponse, json_answer
 from app.limits.admission import Phase
 from app.limits.system_limits import system_limits
-from app.operations import configuration, directories
+from app.operations import configuration, directories, history
 from app.operations.request_content import negotiate, parse_model
 from app.operations.service import Service
 from app.security.authority import peer_of
 from engine.errors import EngineError
 from schemas.directories import DataDirectoryList, MoveList, MovePartition, MoveReport, ScrubReport
 from schemas.health import Limits, Liveness, Readiness
+from schemas.history import History
 from schemas.service import ApiKeyList, Caller, ServiceInfo, SettingList, TopicConfigList
 
 service_router = APIRouter(tags=["service"], dependencies=[IDENTIFIED])
@@ -125,7 +126,7 @@ async def list_topic_configs(exchange: ExchangeDep) -> AnswerResponse:
     return AnswerResponse(configuration.list_topic_configs(exchange.service))
 
 
-_NAMING: Final = frozenset({"archive", "detail", "offline_logs"})
+_NAMING: Final = frozenset({"archive", "damage", "detail", "offline_logs"})
 """Members of a readiness report that name topics, directories or files."""
 
 _METRICS: Final = """\
@@ -192,6 +193,20 @@ async def get_metrics(service: ServiceDep) -> AnswerResponse:
     body = await asyncio.to_thread(service.telemetry.exposition)
     content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
     return AnswerResponse(Answer(200, [content_type, NO_STORE], body))
+
+
+@service_router.get(
+    "/v1/history",
+    operation_id="getHistory",
+    responses=answers(200, History, "The last 15 minutes") | problems(),
+)
+async def get_history(exchange: ExchangeDep) -> AnswerResponse:
+    """Return what the service did in the last 15 minutes, for screens without a scraper.
+
+    Sums of everything by about five seconds, the busiest topics by the minute, and the totals of
+    now. It needs the scope `metrics`.
+    """
+    return AnswerResponse(await history.get_history(exchange))
 
 
 @service_router.get(

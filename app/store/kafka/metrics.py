@@ -36,6 +36,15 @@ class KafkaMetrics:
         """Count an error by Kafka's name; `no_answer` is one too."""
         self._errors[api, code] += 1
 
+    def produce_buckets(self) -> list[tuple[float, float]]:
+        """Return how long produce requests have taken: cumulative counts by upper bound."""
+        counts: defaultdict[float, float] = defaultdict(float)
+        for family in self._seconds.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_bucket") and sample.labels["api"] == "produce":
+                    counts[float(sample.labels["le"])] += sample.value
+        return sorted(counts.items())
+
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         yield from self._seconds.collect()

@@ -136,6 +136,10 @@ class KafkaStore(Store):
         ]
         return {"offline_logs_count": len(offline), "offline_logs": shown}
 
+    def commit_buckets(self) -> list[tuple[float, float]]:
+        """Return how long brokers have taken to answer a produce."""
+        return self._metrics.produce_buckets()
+
     def collect(self) -> Iterator[Metric]:
         yield from self._metrics.collect()
 

@@ -44,7 +44,7 @@ from app.store.kafka.cluster import RETRY_SECONDS, Cluster
 from app.store.kafka.connection import NO_NODE, Metadata, uuid_of
 from app.store.kafka.errors import NoAnswer, ensure_done, milliseconds
 from app.store.kafka.partition import KafkaPartition
-from app.store.port import Topics
+from app.store.port import StoreTotals, TopicFigures, Topics
 from engine.checkpoint.kafka_files import format_topic_id
 from engine.config import LogConfig
 from engine.errors import (
@@ -232,6 +232,14 @@ class KafkaTopics(Topics):
             for number, leader in enumerate(topic.leaders)
             if leader.node == NO_NODE
         ]
+
+    async def figures(self, topics: Sequence[Topic]) -> list[TopicFigures]:
+        """Return nothing: brokers would have to be asked about each."""
+        return [TopicFigures(None, None)] * len(topics)
+
+    async def totals(self) -> StoreTotals:
+        """Return whether each partition has a leader."""
+        return StoreTotals(None, not self.offline(), None, None)
 
     def partition(self, name: str, number: int) -> KafkaPartition:
         topic = self.topic(name)

@@ -273,6 +273,8 @@ class OffsetsTopic:
         self._manager = manager
         self._partitions = partitions
         self.logs: dict[int, Log] = {}
+        self._partitions_known = 0
+        """Partitions of the topic, open or not."""
         self.is_made = False
         """Whether the topic exists and is compacted, so that offsets can be stored."""
 
@@ -286,6 +288,7 @@ class OffsetsTopic:
             for log in sorted(self._manager.logs(), key=lambda log: log.topic_partition)
             if log.topic_partition.topic == OFFSETS_TOPIC
         }
+        self._partitions_known = topic.partitions
         self.is_made = "cleanup.policy" in topic.overrides
 
     def make(self) -> None:
@@ -300,6 +303,13 @@ class OffsetsTopic:
             )
         elif "cleanup.policy" not in topic.overrides:
             self._manager.update_topic(OFFSETS_TOPIC, CONFIGURATION, internal=True)
+
+    def ensure_whole(self) -> None:
+        """Raise LogOffline or StorageOffline if groups may be in a log that was not opened."""
+        for number in range(self._partitions_known):
+            if number not in self.logs:
+                with contextlib.suppress(PartitionNotFound):  # of an adopted directory
+                    self._manager.log(TopicPartition(OFFSETS_TOPIC, number))
 
     def home_of(self, group: str) -> int:
         """Return the partition of a new group's records: the one that Kafka would use, or another.
@@ -396,6 +406,7 @@ class LocalGroupOffsets(GroupOffsets):
         self, after: str, *, at_most: int, wanted: Callable[[CursorKey], bool]
     ) -> Sequence[str]:
         """Look at the groups in several turns of the loop; raises if a log could not be read."""
+        self._topic.ensure_whole()
         for error in self._failed.values():
             raise error.with_traceback(None)
         names: list[str] = []

@@ -70,6 +70,11 @@ class LogGauges:
         )
         yield from self._collect_logs()
         yield from self._collect_offline_logs()
+        yield GaugeMetricFamily(
+            "tidelog_damaged_places",
+            "Damaged places that are known and damaged still",
+            len(self._manager.damage),
+        )
         yield from self._collect_directories()
 
     def _collect_directories(self) -> Iterator[Metric]:
@@ -114,7 +119,7 @@ class LogGauges:
             partitions += 1
             producers += figures.producers
             unflushed_bytes += figures.unflushed_bytes
-            late += _has_late_transaction(log, now_ms)
+            late += has_late_transaction(log, now_ms)
             sums = sizes[topic]
             sums[0] += 1
             sums[1] += figures.size_bytes
@@ -136,7 +141,8 @@ class LogGauges:
             yield GaugeMetricFamily(f"tidelog_{name}", _TOTALS[name], value=value)
 
 
-def _has_late_transaction(log: Log, now_ms: int) -> bool:
+def has_late_transaction(log: Log, now_ms: int) -> bool:
+    """Whether a transaction is open for longer than Kafka allows one to be."""
     if log.watermarks.first_unstable is None:
         return False  # without the log's lock, for nearly every log
     return any(

@@ -24,7 +24,15 @@ from engine.config import LogConfig
 from engine.errors import OffsetBeyondLogEnd, OffsetError, StorageError
 from engine.log.log import Log
 from engine.log.read.segment_files import FileKind, SegmentFile
-from engine.log.results import Appended, Fetched, Listing, LogTag, RemovedSegment, RollResult
+from engine.log.results import (
+    Appended,
+    DamagedPlace,
+    Fetched,
+    Listing,
+    LogTag,
+    RemovedSegment,
+    RollResult,
+)
 from engine.records.budget import DecodeBudget
 from engine.records.header import parse_header
 from engine.runtime import Runtime
@@ -321,6 +329,12 @@ class LocalPartition(Partition):
 
     async def max_timestamp(self, run: RunLookUp) -> TimestampAndOffset | None:
         return await run(self.log.reader.max_timestamp, in_archive=self._begins_in_archive)
+
+    @property
+    def damage(self) -> Sequence[DamagedPlace]:
+        """The places in this log that are known to be damaged."""
+        log = self.log.topic_partition
+        return [one for one in self._runtime.manager.damage if one.log == log]
 
     async def size(self) -> LogSize:
         return LogSize(self.log.reader.size_bytes, self.log.reader.segments_count)

@@ -144,6 +144,10 @@ class LocalStore(Store):
         if offline:
             report["offline_logs_count"] = len(offline)
             report["offline_logs"] = [*map(_described, offline[:MAX_OFFLINE_LOGS_TOLD])]
+        damage = self.manager.damage
+        if damage:
+            report["damaged_places_count"] = len(damage)
+            report["damage"] = [place.facts() for place in damage[:MAX_OFFLINE_LOGS_TOLD]]
         archiver = self.runtime.archiver
         if archiver is not None:
             url, phase, problem = archiver.report

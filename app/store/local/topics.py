@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.limits.executors import Workers
 from app.limits.system_limits import ensure_partitions
 from app.settings import Settings
 from app.store.local.commits import Commits
-from app.store.local.log_gauges import space_of
+from app.store.local.log_gauges import has_late_transaction, space_of
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
-from app.store.port import Topics
+from app.store.port import StoreTotals, TopicFigures, Topics
 from engine.background.mover import MoveReport
 from engine.background.scrubber import ScrubReport
 from engine.clock import Clock
 from engine.fs.port import FileSystem, Space
+from engine.log.log import Log
 from engine.manager.topics import Overrides, Topic
 from engine.runtime import Runtime
 from engine.topic_keys import EffectiveValue, effective
 from engine.types import TopicPartition
+
+INLINE_PARTITIONS: Final = 1_000
+"""Partitions that are looked at on the event loop: each takes less than a microsecond of it."""
 
 
 class DirectoryUse(NamedTuple):
@@ -50,6 +55,7 @@ class LocalTopics(Topics):
         fs: FileSystem,
     ) -> None:
         self._fs = fs
+        self._clock = clock
         self.transactions = Transactions(workers, runtime.committer, clock)
         self._settings = settings
         self._runtime = runtime
@@ -71,7 +77,30 @@ class LocalTopics(Topics):
         """Do nothing: this process alone changes its topics."""
 
     def offline(self) -> Sequence[TopicPartition]:
-        return [log.topic_partition for log in self._runtime.manager.offline_logs]
+        return self._runtime.manager.offline_partitions()
+
+    async def figures(self, topics: Sequence[Topic]) -> list[TopicFigures]:
+        """Return size and age of some topics; on a worker if they have many partitions."""
+        work = partial(_figures_of, topics, self._runtime.manager.logs_by_partition)
+        if sum(topic.partitions for topic in topics) <= INLINE_PARTITIONS:
+            return work()
+        return await self._workers.administer(work)
+
+    async def totals(self) -> StoreTotals:
+        """Return the sums over all open logs, from a worker."""
+        return await self._workers.administer(self._totals)
+
+    def _totals(self) -> StoreTotals:
+        manager, now_ms = self._runtime.manager, self._clock.now_ms()
+        topics = manager.topics()
+        logs = [log for log in manager.logs() if not topics[log.topic_partition.topic].is_internal]
+        return StoreTotals(
+            sum(log.reader.size_bytes for log in logs),
+            is_complete=not manager.offline_logs
+            and not any(health.is_offline for health in manager.directories),
+            unflushed_bytes=sum(log.durability.uncommitted_bytes for log in logs),
+            late_transaction_partitions=sum(has_late_transaction(log, now_ms) for log in logs),
+        )
 
     def partition(self, name: str, number: int) -> LocalPartition:
         return LocalPartition(
@@ -154,3 +183,17 @@ class LocalTopics(Topics):
     def scrub_report(self) -> ScrubReport | None:
         """The report of the last complete scrub."""
         return self._runtime.scrubber.report
+
+
+def _figures_of(topics: Sequence[Topic], logs: Mapping[TopicPartition, Log]) -> list[TopicFigures]:
+    figures = []
+    for topic in topics:
+        found = [logs.get(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
+        known = [log for log in found if log is not None]
+        size_bytes = sum(log.reader.size_bytes for log in known)
+        newest = max((log.reader.newest_timestamp for log in known), default=-1)
+        is_whole = len(known) == len(found) or topic.adopted
+        figures.append(
+            TopicFigures(size_bytes if is_whole else None, newest if newest >= 0 else None)
+        )
+    return figures

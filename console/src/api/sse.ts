@@ -49,7 +49,7 @@ export class EventParser {
   }
 }
 
-/** Yield the events of a response until it ends; several that arrive together come together. */
+/** Yield the events of a response until it ends: those that arrive together, or none of what only shows that it lives. */
 export async function* eventsOf(response: Response): AsyncGenerator<ServerEvent[]> {
   if (!response.body) return;
   const parser = new EventParser();
@@ -58,8 +58,7 @@ export async function* eventsOf(response: Response): AsyncGenerator<ServerEvent[
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      const events = parser.push(value);
-      if (events.length) yield events;
+      yield parser.push(value);
     }
   } finally {
     await reader.cancel().catch(() => undefined);

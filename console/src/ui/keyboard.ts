@@ -1,7 +1,8 @@
 /** Keys that work on every page: `/` searches, `g` and a letter go to a page, arrows move in lists. */
-import { go, href } from "./router";
+import { groups, overview, service, topics } from "../routes";
+import { go } from "./router";
 
-const PAGES: Record<string, string[]> = { o: [], t: ["topics"], g: ["groups"], s: ["service"] };
+const PAGES: Record<string, string> = { o: overview.link([]), t: topics.link([]), g: groups.link([]), s: service.link([""]) };
 
 let isGoing = false;
 
@@ -30,7 +31,7 @@ export function listenToKeys(): void {
     }
     const page = isGoing ? PAGES[event.key] : undefined;
     isGoing = event.key === "g" && !page;
-    if (page) go(href(page));
+    if (page) go(page);
     else if (event.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
     else if (!moveInList(event)) return;
     event.preventDefault();

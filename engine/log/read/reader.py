@@ -24,7 +24,13 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import Final, NamedTuple, TypeVar
 
-from engine.errors import CorruptIndex, LogReplaced, SegmentNotFound, StoredDataCorrupt
+from engine.errors import (
+    CorruptIndex,
+    LogReplaced,
+    OffsetError,
+    SegmentNotFound,
+    StoredDataCorrupt,
+)
 from engine.log.index_repair import mending
 from engine.log.read.fetch import (
     ReadRequest,
@@ -44,7 +50,7 @@ from engine.log.read.segment_files import (
     open_file,
     read_log,
 )
-from engine.log.results import Committed, Fetched, Listing, LogTag
+from engine.log.results import Committed, DamagedPlace, Fetched, Listing, LogTag
 from engine.log.state import LogCore, LogState, LogView
 from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget
@@ -358,6 +364,17 @@ class LogReader:
         return self._core.state.local.segments.snapshot.segments
 
     @property
+    def newest_timestamp(self) -> int:
+        """The largest timestamp of the newest records, those not committed included; else -1.
+
+        That of the last segment with a time, among the last two.
+        """
+        last = self._core.state.local.segments.snapshot.segments[-2:]
+        return next(
+            (one.maximum.timestamp for one in reversed(last) if one.maximum.timestamp >= 0), -1
+        )
+
+    @property
     def segments_count(self) -> int:
         """The number of segments on the disk, the active one included."""
         return len(self._core.state.local.segments)
@@ -450,11 +467,13 @@ class LogReader:
         """As `read`, but raises CorruptIndex and NotCached, and does not count the read."""
         return self._seen(partial(fetch, request), cached_only=request.cached_only)
 
-    def _seen(self, look: Callable[[LogView], _Found], *, cached_only: bool = False) -> _Found:
+    def _seen(
+        self, look: Callable[[LogView], _Found], *, cached_only: bool = False, counts: bool = True
+    ) -> _Found:
         """Return the result of a look-up in one consistent view of the log.
 
         If the log is truncated or moved meanwhile, the look-up is repeated. It waits for a running
-        truncation; with `cached_only` it raises NotCached instead.
+        truncation; with `cached_only` it raises NotCached instead. Damage is noted if it `counts`.
         """
         core = self._core
         while True:
@@ -471,7 +490,8 @@ class LogReader:
             except _LookAgain:
                 continue
             except (CorruptIndex, StoredDataCorrupt, StopIteration) as error:
-                self._count_damage(error)
+                if counts:
+                    self._count_damage(error)
                 raise
             except ValueError as error:
                 if not core.is_closed:
@@ -501,6 +521,31 @@ class LogReader:
     def _count_damage(self, error: Exception) -> None:
         if isinstance(error, StoredDataCorrupt):
             self._core.context.recorder.corrupt_data_found(self._core.topic_partition)
+            self.note_damage(error)
+
+    def note_damage(self, error: StoredDataCorrupt) -> None:
+        """Remember a damaged place until it is whole or gone."""
+        self._core.context.damage.note(self._core.topic_partition, error)
+
+    def is_damaged(self, place: DamagedPlace) -> bool:
+        """Whether a place that was found damaged is so still; raises what `read` raises.
+
+        It is not if the log was truncated, or retention or compaction removed it.
+        """
+        core = self._core
+        try:
+            if place.offset < 0:
+                base_offset = int(place.file.partition(".")[0])
+                file = self.open_file(base_offset, FileKind.LOG)
+                damage = self.check_file(file, place.position, 1).damage
+                return any(error.position == place.position for error in damage)
+            request = ReadRequest(place.offset, 1, FetchIsolation.LOG_END)
+            mending(core, lambda: self._seen(partial(fetch, request), counts=False))
+        except StoredDataCorrupt:
+            return True
+        except (OffsetError, SegmentNotFound, LogReplaced):
+            pass
+        return False
 
     def open_file(self, base_offset: int, kind: FileKind) -> SegmentFile:
         """Open the committed part of a file of the segment that begins at `base_offset`.

@@ -7,7 +7,8 @@ import { Chart } from "../../ui/chart";
 import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Failure, Figure, Time } from "../../ui/parts";
-import { href, route } from "../../ui/router";
+import { groups, topic as topicPage, toOffset } from "../../routes";
+import { route } from "../../ui/router";
 import { age } from "./groups";
 import { Reset } from "./reset";
 import { linePoints, trendWords, withPoint, type Point } from "./trend";
@@ -73,7 +74,7 @@ export function Group(): JSX.Element {
     <>
       <div class="page-head">
         <h1>
-          <a class="crumb" href={href(["groups"])}>
+          <a class="crumb" href={groups.link([])}>
             Groups
           </a>
           <span class="quiet"> / </span>
@@ -101,7 +102,7 @@ export function Group(): JSX.Element {
             <section key={topic} class="after" aria-label={topic}>
               <div class="bar">
                 <h2>
-                  <a href={href(["topics", topic])}>{topic}</a>
+                  <a href={topicPage.link([topic, ""])}>{topic}</a>
                 </h2>
                 {may("read", topic) && (
                   <button type="button" class="small" onClick={() => open(lag.partitions.filter((one) => one.topic === topic))}>
@@ -204,7 +205,7 @@ interface LineProps {
 }
 
 function Line({ row, stored, points, holder }: LineProps): JSX.Element {
-  const messages = href(["topics", row.topic, "messages"], { partition: String(row.partition), offset: String(row.offset) });
+  const messages = toOffset(row.topic, row.partition, BigInt(row.offset));
   return (
     <tr>
       <td class="number">{row.partition}</td>

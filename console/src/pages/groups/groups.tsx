@@ -5,7 +5,7 @@ import { get, type Schemas } from "../../api/client";
 import { count, duration } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Command, Empty, Failure } from "../../ui/parts";
-import { href, route, setQuery } from "../../ui/router";
+import { group, groups } from "../../routes";
 import { useRows } from "../../ui/virtual";
 
 const ROW_PIXELS = 30;
@@ -38,7 +38,7 @@ async function everyGroup(search: string, signal: AbortSignal): Promise<Row[]> {
 }
 
 export function Groups(): JSX.Element {
-  const search = route.value.query.get("q") ?? "";
+  const search = groups.asked().q;
   const list = useLoad(`groups ${search}`, (signal) => everyGroup(search, signal), EVERY_MS);
   const isFresh = list.data?.length === 0 && !search;
   return (
@@ -51,7 +51,7 @@ export function Groups(): JSX.Element {
       {list.data && !isFresh && (
         <>
           <div class="bar">
-            <input type="search" class="search" data-search aria-label="Search groups" placeholder="Search groups   /" value={search} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+            <input type="search" class="search" data-search aria-label="Search groups" placeholder="Search groups   /" value={search} onInput={(event) => groups.change({ q: event.currentTarget.value })} />
             <span class="quiet" role="status">
               {count(list.data.length)} {list.data.length === 1 ? "group" : "groups"}
             </span>
@@ -96,7 +96,7 @@ function Rows({ rows }: { rows: Row[] }): JSX.Element {
             return (
               row && (
                 <div key={item.key} class="row" role="listitem" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
-                  <a class="grow clip" data-row href={href(["groups", row.name])} title={row.name}>
+                  <a class="grow clip" data-row href={group.link([row.name])} title={row.name}>
                     {row.name}
                   </a>
                   <span class="column">{row.lag ? count(row.lag.partitions.length) : "–"}</span>

@@ -7,7 +7,7 @@ import { may } from "../../api/rights";
 import { bytes, count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Time } from "../../ui/parts";
-import { href } from "../../ui/router";
+import { toMessage } from "../../routes";
 import { deliveriesOf, refusals, type Shown } from "./recent";
 
 const EVERY_MS = 3000;
@@ -71,7 +71,7 @@ export function Deliveries({ topic }: { topic: Schemas["Topic"] }): JSX.Element 
                   </td>
                   <td class="number">{one.partition}</td>
                   <td class="number">
-                    <a href={href(["topics", topic.topic, "messages"], { partition: String(one.partition), offset: String(one.offset) })}>{count(one.offset)}</a>
+                    <a href={toMessage(topic.topic, one.partition, one.offset)}>{count(one.offset)}</a>
                   </td>
                   <td class="clip delivery">{one.key}</td>
                   <td class="nowrap">{one.type}</td>

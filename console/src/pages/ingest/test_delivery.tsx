@@ -7,7 +7,7 @@ import { parseJson } from "../../api/json";
 import { asProblem } from "../../ui/load";
 import { Command, Failure, Field } from "../../ui/parts";
 import { count } from "../../ui/format";
-import { href } from "../../ui/router";
+import { toOffset } from "../../routes";
 import { curlOf, signedHeaders, type HmacForm } from "./signing";
 
 type Profile = Schemas["IngestProfile"];
@@ -94,7 +94,7 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
       {receipt && (
         <p class="note" role="status">
           Stored: {count(receipt.count)} {Number(receipt.count) === 1 ? "record" : "records"} from{" "}
-          <a href={href(["topics", topic, "messages"], { partition: String(receipt.partition), offset: String(receipt.offset) })}>
+          <a href={toOffset(topic, receipt.partition, receipt.offset)}>
             partition {receipt.partition}, offset {count(receipt.offset)}
           </a>
         </p>

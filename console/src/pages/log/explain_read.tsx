@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, send, urlOf, type Problem } from "../../api/client";
 import { asProblem } from "../../ui/load";
 import { Failure } from "../../ui/parts";
-import { href, setQuery } from "../../ui/router";
+import { log, toOffset } from "../../routes";
 import { count } from "../../ui/format";
 import { typedOffset } from "./effects";
 import { parseExplanation, steps, type ReadPath } from "./explain";
@@ -55,6 +55,7 @@ export function Explain({ topic, partition, facts, path, wanted, onPath }: Expla
     }
   };
   useEffect(() => {
+    write(wanted === undefined ? "" : String(wanted));
     if (wanted !== undefined) void follow(wanted);
   }, [wanted]);
   const submit = async (event: Event): Promise<void> => {
@@ -63,7 +64,7 @@ export function Explain({ topic, partition, facts, path, wanted, onPath }: Expla
       const offset = await offsetOf(topic, partition, text.trim(), facts);
       if (offset === undefined) complain(`Type an offset from ${count(facts.logStart)} to ${count(facts.logEnd)}, or a time such as 2026-11-23 14:00.`);
       else if (offset === wanted) await follow(offset);
-      else setQuery({ offset: String(offset) });
+      else log.change({ offset }, "push");
     } catch (error) {
       fail(asProblem(error));
     }
@@ -75,7 +76,7 @@ export function Explain({ topic, partition, facts, path, wanted, onPath }: Expla
         <input id="explain-offset" data-search autocomplete="off" placeholder="offset, or time" value={text} onInput={(event) => write(event.currentTarget.value)} aria-describedby="explain-fault" />
         <button type="submit">Explain</button>
         {wanted !== undefined && path && (
-          <a href={href(["topics", topic, "messages"], { partition: String(partition), offset: String(wanted) })}>Read from there</a>
+          <a href={toOffset(topic, partition, wanted)}>Read from there</a>
         )}
       </form>
       <p id="explain-fault" class="hint" role="status">

@@ -16,8 +16,17 @@ export interface LogFacts {
   /** The first offset on the disk; undefined without an archive, which may have earlier ones. */
   localStart: bigint | undefined;
   logId: string;
+  /** Places that are known to be damaged. */
+  damage: Damaged[];
   /** The service's clock when this was loaded. */
   now: number;
+}
+
+export interface Damaged {
+  /** The segment's base offset. */
+  base: bigint;
+  position: number;
+  problem: string;
 }
 
 const MOST_LOOKS = 60;
@@ -63,6 +72,7 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     archivedOffset: facts.archived_offset === undefined ? undefined : BigInt(facts.archived_offset),
     localStart,
     logId: facts.log_id,
+    damage: list.damage.map((one) => ({ base: BigInt(one.file.replace(/\..*$/, "")), position: Number(one.position), problem: one.problem })),
     now: Date.now(),
   };
 }

@@ -6,7 +6,7 @@ import { may } from "../../api/rights";
 import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Choices, Empty, Failure, Figure, Time } from "../../ui/parts";
-import { route, setQuery } from "../../ui/router";
+import { log as address } from "../../routes";
 import type { TabProps } from "../topic/topic";
 import { Actions } from "./actions";
 import { Explain } from "./explain_read";
@@ -27,8 +27,7 @@ const SPANS = [
 ];
 
 export function Log({ topic }: TabProps): JSX.Element {
-  const { query } = route.value;
-  const partition = Number(query.get("partition") ?? 0);
+  const { partition = 0 } = address.asked();
   const mayRead = may("read", topic.topic);
   const log = useLoad(`${topic.topic}/${partition}/${mayRead}`, (signal) => loadLog({ topic: topic.topic, partition }, mayRead, signal), EVERY_MS);
   const { data } = log;
@@ -42,7 +41,7 @@ export function Log({ topic }: TabProps): JSX.Element {
 }
 
 function PartitionChoice({ partitions, partition }: { partitions: number; partition: number }): JSX.Element {
-  const go = (text: string): void => setQuery({ partition: text, segment: undefined, offset: undefined });
+  const go = (text: string): void => address.change({ partition: Number(text), segment: "", offset: undefined }, "push");
   return (
     <div class="bar">
       <label for="log-partition">Partition</label>
@@ -65,19 +64,19 @@ interface ViewProps {
   again: () => void;
 }
 
-function chosen(facts: LogFacts, base: string | null): Piece | undefined {
-  return (base !== null && facts.pieces.find((piece) => String(piece.base) === base)) || facts.pieces.at(-1);
+function chosen(facts: LogFacts, base: string): Piece | undefined {
+  return (base !== "" && facts.pieces.find((piece) => String(piece.base) === base)) || facts.pieces.at(-1);
 }
 
 function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Element {
-  const { query } = route.value;
+  const asked = address.asked();
   const [shades, shade] = useState<Shade[]>([]);
   const [path, follow] = useState<ReadPath | undefined>();
-  const axis: Axis = query.get("axis") === "bytes" ? "bytes" : "time";
-  const wanted = /^\d{1,19}$/.test(query.get("offset") ?? "") ? BigInt(query.get("offset") ?? 0) : undefined;
-  const piece = chosen(facts, query.get("segment"));
+  const axis: Axis = asked.axis;
+  const wanted = asked.offset;
+  const piece = chosen(facts, asked.segment);
   const isEmpty = facts.pieces.every((one) => one.bytes === 0);
-  const select = (base: bigint): void => setQuery({ segment: String(base) });
+  const select = (base: bigint): void => address.change({ segment: String(base) });
   const files = piece && facts.files.get(piece.base);
   const length = facts.now - Math.min(facts.now, ...facts.pieces.filter((one) => one.to >= 0).map((one) => one.from));
   const showPath = (found: ReadPath | undefined): void => {
@@ -92,14 +91,14 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
           <Choices
             label="Axis"
             value={axis}
-            onChange={(value) => setQuery({ axis: value === "time" ? undefined : value })}
+            onChange={(value) => address.change({ axis: value })}
             choices={[
               { value: "time", label: "By time" },
               { value: "bytes", label: "By bytes" },
             ]}
           />
           {axis === "time" && length > Number(SPANS.at(-1)?.value) && (
-            <Choices label="Span" value={query.get("span") ?? "0"} choices={SPANS.filter((one) => Number(one.value) < length)} onChange={(value) => setQuery({ span: value === "0" ? undefined : value })} />
+            <Choices label="Span" value={asked.span || "0"} choices={SPANS.filter((one) => Number(one.value) < length)} onChange={(value) => address.change({ span: value === "0" ? "" : value })} />
           )}
           <span class="quiet log-key">
             {axis === "time" ? "width: time · height: bytes · stronger colour: written faster" : "width: bytes · stronger colour: written faster"} {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
@@ -108,13 +107,22 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
         <Picture
           facts={facts}
           axis={axis}
-          span={axis === "time" ? Number(query.get("span") ?? 0) : 0}
+          span={axis === "time" ? Number(asked.span || 0) : 0}
           segmentBytes={Number(topic.config["segment.bytes"]?.value ?? 0)}
           shades={shades}
-          selected={query.has("segment") ? piece?.base : undefined}
+          selected={asked.segment ? piece?.base : undefined}
           wanted={wanted}
           onSelect={select}
         />
+        {facts.damage.length > 0 && (
+          <ul class="troubles" role="alert" aria-label="Damaged places">
+            {facts.damage.map((one) => (
+              <li key={`${one.base}/${one.position}`} class="bad">
+                Damaged: {one.problem}. Readers pass the place by starting behind it; <code>tidelog verify</code> says what can be repaired.
+              </li>
+            ))}
+          </ul>
+        )}
         {isEmpty && (
           <Empty title="Nothing is stored yet">
             <p>Produce a record: the active segment grows here while you look.</p>

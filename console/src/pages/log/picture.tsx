@@ -139,6 +139,13 @@ function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, on
           {marks.map((mark) => (
             <MarkLine key={mark.names.join()} mark={mark} top={top} />
           ))}
+          {facts.damage.map((one) => {
+            const at = facts.pieces.findIndex((piece) => piece.base === one.base);
+            const piece = facts.pieces[at];
+            if (!piece) return null;
+            const { left, width: wide } = scale.box(at);
+            return <DamageMark key={`${one.base}/${one.position}`} x={left + (wide * one.position) / Math.max(1, piece.bytes)} top={top} problem={one.problem} />;
+          })}
           {wanted !== undefined && <Wanted x={scale.offset(wanted)} top={top} />}
         </g>
       </svg>
@@ -181,6 +188,16 @@ function MarkLine({ mark, top }: { mark: PlacedMark; top: number }): JSX.Element
       <text x={mark.x + (mark.isLeft ? -5 : 5)} y={y} text-anchor={mark.isLeft ? "end" : "start"}>
         {mark.names.join(" = ")} <tspan>{count(mark.offset)}</tspan>
       </text>
+    </g>
+  );
+}
+
+function DamageMark({ x, top, problem }: { x: number; top: number; problem: string }): JSX.Element {
+  return (
+    <g class="damaged" role="img" aria-label={`Damaged: ${problem}`}>
+      <title>{problem}</title>
+      <line x1={x} x2={x} y1={top} y2={top + BARS} />
+      <path d={`M ${x - 5} ${top + BARS - 5} l 10 10 m 0 -10 l -10 10`} />
     </g>
   );
 }

@@ -4,8 +4,9 @@ import { may } from "../../api/rights";
 import { count } from "../../ui/format";
 import { Copy, Time } from "../../ui/parts";
 import { BytesView } from "./bytes_view";
+import { toMessage } from "../../routes";
 import { curlOf } from "./export";
-import { linkTo } from "./look";
+import { TransactionTag } from "./list";
 import { bytesOf, shownText, type Message } from "./message";
 
 interface Props {
@@ -29,10 +30,11 @@ export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Elemen
         </button>
       </header>
       <p class="quiet">
-        <Time ms={message.timestamp} /> (<Time ms={message.timestamp} relative />) · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}
+        <Time ms={message.timestamp} /> (<Time ms={message.timestamp} relative />) · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}{" "}
+        {message.transaction && <TransactionTag of={message.transaction} />}
       </p>
       <div class="bar after-small">
-        <Copy label="Copy link" text={`${location.origin}${linkTo(topic, partition, offset)}`} />
+        <Copy label="Copy link" text={`${location.origin}${toMessage(topic, partition, offset)}`} />
         <Copy label="Copy as curl" text={curlOf(read)} />
         {may("append") && (
           <button type="button" class="small" onClick={onReplay}>

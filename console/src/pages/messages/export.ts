@@ -45,6 +45,6 @@ export function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-export function curlOf(path: string, options = ""): string {
-  return `curl ${options}${quoted(`${HOME}${path}`)}`;
+export function curlOf(path: string): string {
+  return `curl ${quoted(`${HOME}${path}`)}`;
 }

@@ -6,7 +6,7 @@ import { useRows } from "../../ui/virtual";
 import type { Message } from "./message";
 
 const ROW_PIXELS = 28;
-const NEAR_END = 40;
+const NEAR_END = 10;
 
 interface Props {
   messages: Message[];
@@ -60,6 +60,16 @@ export function List({ messages, partitions, open, onOpen, onEnd }: Props): JSX.
   );
 }
 
+/** Why readers of committed records do not see a message. */
+export function TransactionTag({ of }: { of: "aborted" | "open" }): JSX.Element {
+  const why = { aborted: "Its transaction was aborted: read_committed readers never see it", open: "A transaction is open here or before: read_committed readers wait" }[of];
+  return (
+    <span class={of === "aborted" ? "tag bad" : "tag"} title={why}>
+      {of === "aborted" ? "aborted" : "not committed yet"}
+    </span>
+  );
+}
+
 function Row({ message, partitions, isOpen, onOpen }: { message: Message; partitions: number; isOpen: boolean; onOpen: Props["onOpen"] }): JSX.Element {
   const { keyText } = message;
   return (
@@ -68,6 +78,7 @@ function Row({ message, partitions, isOpen, onOpen }: { message: Message; partit
       {partitions > 1 && <span class="m-partition quiet">{message.partition}</span>}
       <span class="m-offset">{String(message.offset)}</span>
       <span class="m-key clip">{keyText ?? <i class="quiet">no key</i>}</span>
+      {message.transaction && <TransactionTag of={message.transaction} />}
       <span class="grow clip">{message.value64 === null ? <i class="quiet">tombstone</i> : message.preview}</span>
       <span class="m-size quiet">{bytes(message.size)}</span>
     </button>

@@ -1,32 +1,16 @@
-/** What the address says about the messages to show, and back. */
-import { href } from "../../ui/router";
+/** What the address says about the messages to show: where to start, and the curl that reads the same. */
+import { HOME } from "../../place";
+import type { MessagesAsked } from "../../routes";
+import { urlOf } from "../../api/client";
+import { quoted } from "./export";
+import type { Pushed } from "./pushed";
 import type { Start } from "./reader";
 
-export type From = "newest" | "earliest" | "offset" | "time" | "live";
-
-export interface Asked {
-  from: From;
-  /** The offset or the time that `from` needs, as it was typed. */
-  at: string;
-  partition: number | undefined;
-  filter: string;
-}
-
-const FROM: From[] = ["newest", "earliest", "offset", "time", "live"];
-
-export function askedOf(query: URLSearchParams): Asked {
-  const from = FROM.find((one) => one === query.get("from")) ?? "newest";
-  const partition = query.get("partition");
-  return {
-    from,
-    at: query.get("at") ?? "",
-    partition: partition && /^\d+$/.test(partition) ? Number(partition) : undefined,
-    filter: query.get("filter") ?? "",
-  };
-}
+/** Records of a copied command. */
+const COPIED = 100;
 
 /** Where to start; a string says what is wrong with what was typed. */
-export function startOf({ from, at }: Asked): Start | "live" | string {
+export function startOf({ from, at }: MessagesAsked): Start | "live" | string {
   if (from === "live") return "live";
   if (from === "newest" || from === "earliest") return { from };
   if (from === "offset") return /^\d{1,19}$/.test(at) ? { from, offset: BigInt(at) } : "An offset is a whole number.";
@@ -34,7 +18,20 @@ export function startOf({ from, at }: Asked): Start | "live" | string {
   return Number.isNaN(ms) ? "A time is like 2026-11-23T14:05, or milliseconds." : { from: "time", ms };
 }
 
-/** The address that shows one message, wherever it is opened. */
-export function linkTo(topic: string, partition: number, offset: bigint): string {
-  return href(["topics", topic, "messages"], { from: "offset", at: String(offset), partition: String(partition), open: `${partition}/${offset}` });
+/** The commands that read what is shown; what of a filter only the page can say stands beside them. */
+export function curlsOf(topic: string, partitions: number, asked: MessagesAsked, pushed: Pushed): string {
+  const chosen = asked.partition ?? pushed.partition ?? (partitions === 1 ? 0 : undefined);
+  const also = { isolation: asked.isolation === "read_committed" ? asked.isolation : undefined, filter: pushed.filter };
+  const note = pushed.isExact ? "" : "# The console passes over more than this, by: " + asked.filter.replace(/\s+/g, " ") + "\n";
+  const command = (path: string, query: object, options = ""): string => `curl ${options}${quoted(HOME + urlOf(path, { topic, partition: chosen }, { ...query, ...also }))}`;
+  if (asked.from === "live") {
+    return note + command(chosen === undefined ? "/v1/topics/{topic}/tail" : "/v1/topics/{topic}/partitions/{partition}/tail", { offset: "latest" }, "-N ");
+  }
+  const start = startOf(asked);
+  const from = typeof start === "string" ? "earliest" : start.from === "offset" ? String(start.offset) : start.from === "time" ? `ts:${start.ms}` : "earliest";
+  const query = asked.from === "newest" ? { last: COPIED } : { offset: from, max_records: COPIED };
+  if (chosen !== undefined) return note + command("/v1/topics/{topic}/partitions/{partition}/records", query);
+  if (asked.from === "earliest" || asked.from === "time") return note + command("/v1/topics/{topic}/records", query);
+  const each = HOME + urlOf("/v1/topics/{topic}/partitions/{partition}/records", { topic, partition: "PARTITION" }, { ...query, ...also });
+  return `${note}for p in $(seq 0 ${partitions - 1}); do curl ${quoted(each).replace("PARTITION", `'"$p"'`)}; done`;
 }

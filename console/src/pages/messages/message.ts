@@ -12,6 +12,8 @@ export class Message {
   readonly isAppendTime: boolean;
   readonly leaderEpoch: number;
   readonly headers: { key: string; value: string | null }[];
+  /** Why readers of committed records do not get it: its transaction was aborted, or an earlier one is open. */
+  transaction: "aborted" | "open" | undefined;
   #key: string | null;
   #value: string | null;
   #preview: string | undefined;
@@ -64,10 +66,20 @@ export class Message {
 
   /** Bytes of the value. */
   get size(): number {
-    if (this.#value === null) return 0;
-    const padding = this.#value.endsWith("==") ? 2 : this.#value.endsWith("=") ? 1 : 0;
-    return (this.#value.length / 4) * 3 - padding;
+    return sizeOf(this.#value);
   }
+
+  /** Bytes of the record in a log, about. */
+  get storedBytes(): number {
+    return this.size + sizeOf(this.#key) + this.headers.reduce((sum, { key, value }) => sum + key.length + sizeOf(value), 8);
+  }
+}
+
+/** Bytes of what is written as base64. */
+function sizeOf(base64: string | null): number {
+  if (base64 === null) return 0;
+  const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
+  return (base64.length / 4) * 3 - padding;
 }
 
 export function bytesOf(base64: string): Uint8Array {

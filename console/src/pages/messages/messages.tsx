@@ -4,21 +4,26 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { token } from "../../api/session";
 import { Failure } from "../../ui/parts";
-import { route, setQuery } from "../../ui/router";
+import { messages as address } from "../../routes";
 import { Detail } from "./detail";
-import { filterOf, FilterError, type Filter } from "./filter";
+import { FilterError, matcher, parsed } from "./filter";
+import { Gaps } from "./gaps";
 import { List } from "./list";
-import { askedOf, startOf } from "./look";
+import { startOf } from "./look";
 import type { Message } from "./message";
 import { Nothing } from "./nothing";
 import { Progress } from "./progress";
+import { pushedOf } from "./pushed";
 import { Replay } from "./replay";
-import { Session } from "./session";
+import { Session, type Look } from "./session";
 import { Toolbar } from "./toolbar";
+
+type Filter = Pick<Look, "filter" | "pushed">;
 
 function compiled(text: string): Filter | string {
   try {
-    return filterOf(text);
+    const test = parsed(text);
+    return { filter: matcher(test), pushed: pushedOf(test) };
   } catch (error) {
     if (error instanceof FilterError) return `${error.message} (at character ${error.position + 1})`;
     throw error;
@@ -26,32 +31,31 @@ function compiled(text: string): Filter | string {
 }
 
 export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
-  const { query } = route.value;
-  const asked = askedOf(query);
+  const asked = address.asked();
   const [turn, again] = useState(0);
   const [replayed, replay] = useState<Message[] | undefined>();
-  const key = [topic.topic, asked.from, asked.at, asked.partition, asked.filter, turn, token.value].join("\n");
+  const key = [topic.topic, asked.from, asked.at, asked.partition, asked.isolation, asked.filter, turn, token.value].join("\n");
   const filter = useMemo(() => compiled(asked.filter), [asked.filter]);
   const start = startOf(asked);
   const fault = typeof filter === "string" ? filter : typeof start === "string" && start !== "live" ? start : "";
   const session = useMemo(
-    () => (fault ? undefined : new Session({ topic: topic.topic, partition: asked.partition, start: start as Exclude<typeof start, string> | "live", filter: filter as Filter })),
+    () => (fault ? undefined : new Session({ topic: topic.topic, partition: asked.partition, start: start as Look["start"], isolation: asked.isolation, ...(filter as Filter) })),
     [key],
   );
   useEffect(() => () => session?.close(), [session]);
   const messages = session?.messages.value ?? [];
-  const opened = query.get("open");
-  const open = messages.find((message) => message.id === opened);
-  const choose = (message: Message | undefined): void => setQuery({ open: message?.id });
+  const open = messages.find((message) => message.id === asked.open);
+  const choose = (message: Message | undefined): void => address.change({ open: message?.id ?? "" });
   return (
     <>
-      <Toolbar topic={topic} asked={asked} fault={fault} session={session} onAgain={() => again(turn + 1)} onReplay={() => replay(messages)} />
+      <Toolbar topic={topic} asked={asked} fault={fault} pushed={typeof filter === "string" ? undefined : filter.pushed} session={session} onAgain={() => again(turn + 1)} onReplay={() => replay(messages)} />
       {session && <Progress session={session} isFiltered={asked.filter !== ""} />}
+      {session && <Gaps topic={topic.topic} gaps={session.gaps.value} />}
       <Failure problem={session?.problem.value} onRetry={() => again(turn + 1)} />
       {session && messages.length === 0 && <Nothing session={session} topic={topic} isFiltered={asked.filter !== ""} />}
       {session && messages.length > 0 && (
         <div class={open ? "messages messages-open" : "messages"}>
-          <List messages={messages} partitions={Number(topic.partitions)} open={opened} onOpen={choose} onEnd={() => void (session.state.value === "paused" && session.more())} />
+          <List messages={messages} partitions={Number(topic.partitions)} open={asked.open} onOpen={choose} onEnd={() => void (session.state.value === "paused" && session.more())} />
           {open && <Detail topic={topic.topic} message={open} onClose={() => choose(undefined)} onReplay={() => replay([open])} />}
         </div>
       )}

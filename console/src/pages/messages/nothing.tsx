@@ -3,7 +3,7 @@ import { HOME } from "../../place";
 import type { JSX } from "preact";
 import type { Schemas } from "../../api/client";
 import { Command, Empty } from "../../ui/parts";
-import { setQuery } from "../../ui/router";
+import { messages as address } from "../../routes";
 import type { Session } from "./session";
 
 export function Nothing({ session, topic, isFiltered }: { session: Session; topic: Schemas["Topic"]; isFiltered: boolean }): JSX.Element | null {
@@ -22,7 +22,7 @@ export function Nothing({ session, topic, isFiltered }: { session: Session; topi
       <Empty title="No message matches">
         <p>
           {state === "done" ? "Everything was read. " : "Not everything was read yet. "}
-          <button type="button" onClick={() => setQuery({ filter: undefined })}>
+          <button type="button" onClick={() => address.change({ filter: "" }, "push")}>
             Remove the filter
           </button>
         </p>
@@ -33,7 +33,7 @@ export function Nothing({ session, topic, isFiltered }: { session: Session; topi
     <Empty title="Nothing to read from here on">
       <p>
         The topic is empty, or what it held was removed.{" "}
-        <button type="button" onClick={() => setQuery({ from: "live", at: undefined })}>
+        <button type="button" onClick={() => address.change({ from: "live", at: "" }, "push")}>
           Watch it live
         </button>
       </p>

@@ -12,9 +12,9 @@ export function Progress({ session, isFiltered }: { session: Session; isFiltered
   if (state === "live" || state === "held") {
     return (
       <p class="progress" role="status">
-        <span class={state === "live" ? "good" : "warn"}>
+        <span class={!session.isConnected.value ? "bad" : state === "live" ? "good" : "warn"}>
           <span class="dot" />
-          {state === "live" ? "Live" : "Paused"}
+          {!session.isConnected.value ? "Not connected" : state === "live" ? "Live" : "Paused"}
         </span>{" "}
         · {count(scanned)} received{isFiltered && `, ${count(found)} match`}
         {found >= KEPT_MESSAGES && ` · the newest ${count(KEPT_MESSAGES)} are kept`}

@@ -1,144 +1,173 @@
-/** Reading a topic in the order a person asked for, one page after the other, until enough is found. */
-import { get, type Schemas } from "../../api/client";
+/** Reading a topic in the order a person asked for, one request after the other, until enough is found. */
+import { call, get, Problem, type Schemas } from "../../api/client";
 import { Message } from "./message";
+import type { Pushed } from "./pushed";
+import { committedOffsets, hasTransactions, nextReadable } from "./troubles";
 
-type Offsets = Schemas["PartitionOffsets"];
+type Listed = Schemas["Partition"];
+type Entry = Schemas["FetchedPartitionWithStringOffsets"];
+export type Isolation = "read_uncommitted" | "read_committed";
 
 export type Start =
   | { from: "newest" | "earliest" }
   | { from: "offset"; offset: bigint }
   | { from: "time"; ms: number };
 
-const FIRST_RECORDS = 100;
-const MOST_RECORDS = 5000;
+export interface Scope {
+  topic: string;
+  partition: number | undefined;
+  start: Start;
+  isolation: Isolation;
+  pushed: Pushed;
+}
 
-interface Part {
-  messages: Message[];
+/** Something that was passed over, and why. */
+export interface Gap {
+  partition: number;
   start: bigint;
   end: bigint;
+  problem: Problem;
+}
+
+const FIRST_RECORDS = 25;
+const MOST_RECORDS = 5000;
+/** As far as a window reaches where the service passes over most records. */
+const MOST_FILTERED = 100_000;
+const FIRST_BYTES = 256 * 1024;
+const MOST_BYTES = 4 * 1024 * 1024;
+/** Partitions of one request. */
+const TOGETHER = 100;
+/** What is passed over with these, one record or batch; with anything else, the rest of the partition. */
+const PASSED_OVER = new Set(["stored_data_corrupt", "record_too_large"]);
+
+/** A range of a partition that is being read backwards: the newest come last, so all of it is needed. */
+interface Window {
+  from: bigint;
+  next: bigint;
+  messages: Message[];
+  isFirstAnswer: boolean;
 }
 
 /** One partition between two offsets; knows what was read of it and what is left. */
 class Cursor {
-  readonly #total: bigint;
+  readonly total: bigint;
+  /** In reverse order, so that the next one is popped. */
   buffer: Message[] = [];
   /** Messages that were handed out. */
   taken = 0;
-  #records = FIRST_RECORDS;
-  #ahead: Promise<Part> | undefined;
+  window: Window | undefined;
+  records = FIRST_RECORDS;
+  transactions: Promise<boolean> | undefined;
 
   constructor(
-    readonly topic: string,
     readonly partition: number,
     public start: bigint,
     public end: bigint,
     readonly isBackward: boolean,
+    /** Stored bytes of an offset, as far as is known; a window is as long as this allows. */
+    public offsetBytes: number,
+    readonly mostRecords: number,
   ) {
     if (this.end < this.start) this.end = this.start;
-    this.#total = this.end - this.start;
+    this.total = this.end - this.start;
+  }
+
+  get isRead(): boolean {
+    return this.start >= this.end;
   }
 
   get isExhausted(): boolean {
-    return this.start >= this.end && this.buffer.length === 0;
-  }
-
-  get total(): bigint {
-    return this.#total;
+    return this.isRead && this.buffer.length === 0;
   }
 
   /** Offsets that lie behind the cursor. */
   get scanned(): bigint {
-    return this.#total - (this.end - this.start) - BigInt(this.buffer.length);
+    return this.total - (this.end - this.start) - BigInt(this.buffer.length);
   }
 
-  async fill(signal: AbortSignal): Promise<void> {
-    while (!this.buffer.length && this.start < this.end) {
-      const ahead = this.#ahead?.catch(() => undefined); // stopped, or failed: ask again
-      this.#ahead = undefined;
-      const part = (await ahead) ?? (await this.#part(signal));
-      this.start = part.start;
-      this.end = part.end;
-      this.buffer = part.messages;
-      if (this.#records === MOST_RECORDS && this.start < this.end) {
-        this.#ahead = this.#part(signal); // the service works while the page filters
-        this.#ahead.catch(() => undefined);
-      }
+  /** What to read next. */
+  ask(bytes: number): { offset: bigint; end: bigint } {
+    if (!this.isBackward) return { offset: this.start, end: this.end };
+    if (!this.window) {
+      const fitting = Math.floor(bytes / Math.max(1, this.offsetBytes));
+      this.#open(BigInt(Math.max(1, Math.min(this.records, fitting))));
     }
+    return { offset: (this.window as Window).next, end: this.end };
   }
 
-  /** Read the next part; its messages are in reverse order, so that the next one is popped. */
-  async #part(signal: AbortSignal): Promise<Part> {
-    const window = this.#records;
-    this.#records = Math.min(MOST_RECORDS, window * 2);
-    const { start, end } = this;
-    if (!this.isBackward) {
-      const page = await this.#page(start, end, window, signal);
-      return { messages: page.messages.reverse(), start: page.next, end };
-    }
-    const from = end - BigInt(window) > start ? end - BigInt(window) : start;
-    const messages: Message[] = [];
-    for (let next = from; next < end; ) {
-      const page = await this.#page(next, end, window, signal);
-      messages.push(...page.messages);
-      next = page.next;
-    }
-    return { messages, start, end: from };
+  #open(offsets: bigint): void {
+    const from = this.end - offsets > this.start ? this.end - offsets : this.start;
+    this.window = { from, next: from, messages: [], isFirstAnswer: true };
   }
 
-  async #page(offset: bigint, end: bigint, records: number, signal: AbortSignal): Promise<{ messages: Message[]; next: bigint }> {
-    const page = await get("/v1/topics/{topic}/partitions/{partition}/records", {
-      path: { topic: this.topic, partition: this.partition },
-      query: {
-        offset: String(offset),
-        end_offset: end,
-        max_records: records,
-        encoding: "base64",
-        offsets: "string",
-        on_out_of_range: "earliest",
-      },
-      signal,
-    });
-    const next = BigInt(page.next_offset);
-    return {
-      messages: page.records.map((record) => new Message(this.partition, record)),
-      next: next > offset ? next : end,
-    };
+  /** Take what was read from the offset asked for up to `next`. */
+  take(messages: Message[], next: bigint): void {
+    this.records = Math.min(this.mostRecords, this.records * 2);
+    if (messages.length) this.offsetBytes = messages.reduce((sum, one) => sum + one.storedBytes, 0) / messages.length;
+    const { window } = this;
+    if (!window) {
+      this.buffer = messages.reverse();
+      this.start = next < this.end ? next : this.end;
+      return;
+    }
+    if (window.isFirstAnswer && next < this.end) {
+      const covered = next - window.from;
+      this.#open(covered); // the window was too long: only its end is wanted now
+      (this.window as Window).isFirstAnswer = false;
+      return;
+    }
+    window.isFirstAnswer = false;
+    window.next = next;
+    window.messages.push(...messages);
+    if (next < this.end) return;
+    this.buffer = window.messages;
+    this.end = window.from;
+    this.window = undefined;
+  }
+
+  /** Pass over what could not be read, from the offset asked for up to `next`. */
+  pass(next: bigint): void {
+    if (!this.window) this.start = next < this.end ? next : this.end;
+    else {
+      this.window.isFirstAnswer = false;
+      this.take([], next < this.end ? next : this.end);
+    }
   }
 }
 
 /** Several partitions merged by time; each keeps its own order. */
 export class Reader {
-  readonly #cursors: Cursor[];
-  readonly #isBackward: boolean;
+  readonly gaps: Gap[] = [];
+  #bytes = FIRST_BYTES;
+  #ahead: Promise<Entry[]> | undefined;
 
-  constructor(topic: string, marks: { partition: number; start: bigint; end: bigint }[], isBackward: boolean) {
-    this.#isBackward = isBackward;
-    this.#cursors = marks.map(({ partition, start, end }) => new Cursor(topic, partition, start, end, isBackward));
-  }
+  constructor(
+    readonly scope: Scope,
+    readonly cursors: Cursor[],
+  ) {}
 
   get isExhausted(): boolean {
-    return this.#cursors.every((cursor) => cursor.isExhausted);
+    return this.cursors.every((cursor) => cursor.isExhausted);
   }
 
   get scanned(): number {
-    return this.#cursors.reduce((sum, cursor) => sum + Number(cursor.scanned), 0);
+    return this.cursors.reduce((sum, cursor) => sum + Number(cursor.scanned), 0);
   }
 
   get total(): number {
-    return this.#cursors.reduce((sum, cursor) => sum + Number(cursor.total), 0);
+    return this.cursors.reduce((sum, cursor) => sum + Number(cursor.total), 0);
   }
 
-  /** Return the next messages in order, at least one unless all is read; as many as are at hand. */
+  /** The next messages, as many as are certain to come next. */
   async next(signal: AbortSignal): Promise<Message[]> {
-    const waiting = this.#cursors.filter((cursor) => !cursor.isExhausted);
-    await Promise.all(waiting.map((cursor) => cursor.fill(signal)));
-    const active = waiting.filter((cursor) => cursor.buffer.length);
+    await this.#fill(signal);
+    const active = this.cursors.filter((cursor) => cursor.buffer.length);
     const merged: Message[] = [];
     while (active.length) {
       const first = active.reduce((best, cursor) => (this.#isBefore(cursor, best) ? cursor : best));
       merged.push(first.buffer.pop() as Message);
       first.taken += 1;
-      if (!first.buffer.length && !first.isExhausted) break; // its next page may hold what comes next
+      if (!first.buffer.length && !first.isRead) break; // its next page may hold what comes next
       if (!first.buffer.length) active.splice(active.indexOf(first), 1);
     }
     return merged;
@@ -148,25 +177,105 @@ export class Reader {
     const a = Number(one.buffer.at(-1)?.timestamp ?? 0);
     const b = Number(other.buffer.at(-1)?.timestamp ?? 0);
     if (a === b) return one.taken < other.taken; // records of one instant: from each partition in turn
-    return this.#isBackward ? a > b : a < b;
+    return this.scope.start.from === "newest" ? a > b : a < b;
+  }
+
+  /** One request for up to a hundred partitions that have nothing at hand. */
+  async #fill(signal: AbortSignal): Promise<void> {
+    const waiting = this.cursors.filter((cursor) => !cursor.buffer.length && !cursor.isRead).slice(0, TOGETHER);
+    if (!waiting.length) return;
+    const ahead = this.#ahead?.catch(() => undefined); // stopped, or failed: ask again
+    this.#ahead = undefined;
+    const entries = (await ahead) ?? (await this.#request(waiting, signal));
+    const moved = entries.map((entry, index) => this.#hasMoved(waiting[index] as Cursor, entry));
+    for (const [index, entry] of entries.entries()) {
+      const cursor = waiting[index] as Cursor;
+      // An entry that did not move had no room beside the others; alone, it shows that nothing is there.
+      if (moved[index] || !moved.includes(true)) await this.#take(cursor, entry, signal);
+    }
+    this.#bytes = Math.min(MOST_BYTES, this.#bytes * 2);
+    const [only] = this.cursors;
+    if (only && this.cursors.length === 1 && this.#bytes === MOST_BYTES && !only.isRead) {
+      this.#ahead = this.#request([only], signal); // the service works while the page filters
+      this.#ahead.catch(() => undefined);
+    }
+  }
+
+  async #request(cursors: Cursor[], signal: AbortSignal): Promise<Entry[]> {
+    const { topic, isolation, pushed } = this.scope;
+    const share = this.#bytes / cursors.length;
+    const partitions = cursors.map((cursor) => {
+      const { offset, end } = cursor.ask(share);
+      return { topic, partition: cursor.partition, offset: String(offset), end_offset: end, isolation, on_out_of_range: "earliest" as const };
+    });
+    const body = { partitions, max_bytes: this.#bytes, max_records: MOST_RECORDS, encoding: "base64" as const, offsets: "string" as const, ...(pushed.filter ? { filter: pushed.filter } : {}) };
+    const { data } = await call("post", "/v1/fetch", { body: body as never, signal });
+    return data.partitions as unknown as Entry[];
+  }
+
+  #hasMoved(cursor: Cursor, entry: Entry): boolean {
+    return entry.outcome !== "read" || BigInt(entry.next_offset) > cursor.ask(0).offset;
+  }
+
+  async #take(cursor: Cursor, entry: Entry | Schemas["FailedPartition"], signal: AbortSignal): Promise<void> {
+    const { offset, end } = cursor.ask(0);
+    if (entry.outcome === "failed") {
+      const { problem } = entry;
+      await this.#pass(cursor, offset, new Problem(problem.status, problem.code, problem.title, problem.detail, problem as never), signal);
+      return;
+    }
+    const messages = entry.records.map((record) => new Message(cursor.partition, record));
+    const next = BigInt(entry.next_offset);
+    if (this.scope.isolation === "read_uncommitted" && messages.length) await this.#mark(cursor, messages, BigInt(entry.last_stable_offset), signal);
+    cursor.take(messages, next > offset && next < end ? next : end);
+  }
+
+  async #pass(cursor: Cursor, offset: bigint, problem: Problem, signal: AbortSignal): Promise<void> {
+    if (this.cursors.length === 1 && !PASSED_OVER.has(problem.code)) throw problem;
+    const end = PASSED_OVER.has(problem.code) ? await nextReadable(this.scope.topic, cursor.partition, offset, cursor.end, signal) : cursor.end;
+    this.gaps.push({ partition: cursor.partition, start: offset, end, problem });
+    if (PASSED_OVER.has(problem.code)) cursor.pass(end);
+    else cursor.start = cursor.end;
+  }
+
+  /** Say of each message whether readers of committed records see it. */
+  async #mark(cursor: Cursor, messages: Message[], lastStable: bigint, signal: AbortSignal): Promise<void> {
+    const settled = messages.filter((one) => one.offset < lastStable);
+    for (const one of messages) if (one.offset >= lastStable) one.transaction = "open";
+    if (!settled.length || (this.cursors.length > TOGETHER / 5 && lastStable > (messages.at(-1) as Message).offset)) return;
+    cursor.transactions ??= hasTransactions(this.scope.topic, cursor.partition, signal);
+    if (!(await cursor.transactions)) return;
+    const committed = await committedOffsets(this.scope, cursor.partition, settled, signal);
+    for (const one of settled) if (!committed.has(one.offset)) one.transaction = "aborted";
   }
 }
 
 /** Open a reader where the person wants to start; `partition` undefined is all of them. */
-export async function openReader(topic: string, partition: number | undefined, start: Start, signal: AbortSignal): Promise<Reader> {
-  const now = await get("/v1/topics/{topic}/offsets", { path: { topic }, signal });
-  const chosen = now.partitions.filter((one) => partition === undefined || one.partition === partition);
-  const begins = start.from === "time" ? await offsetsAt(topic, start.ms, signal) : new Map<number, bigint>();
-  const marks = chosen.map((one) => ({ partition: one.partition, ...range(one, start, begins) }));
-  return new Reader(topic, marks, start.from === "newest");
+export async function openReader(scope: Scope, signal: AbortSignal): Promise<Reader> {
+  const { topic, start, pushed } = scope;
+  const { partitions } = await get("/v1/topics/{topic}/partitions", { path: { topic }, signal });
+  const wanted = [scope.partition, pushed.partition].filter((one) => one !== undefined);
+  const chosen = partitions.filter((one) => wanted.every((number) => number === one.partition));
+  const since = Math.max(start.from === "time" ? start.ms : -1, pushed.sinceMs ?? -1);
+  const begins = since >= 0 ? await offsetsAt(topic, since, signal) : undefined;
+  const cursors = chosen.map((one) => {
+    const { first, end } = range(one, scope, begins);
+    const held = Number(BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
+    return new Cursor(one.partition, first, end, start.from === "newest", held > 0 ? Number(one.size_bytes) / held : 0, pushed.filter ? MOST_FILTERED : MOST_RECORDS);
+  });
+  return new Reader(scope, cursors);
 }
 
-function range(one: Offsets, start: Start, begins: Map<number, bigint>): { start: bigint; end: bigint } {
-  const first = BigInt(one.log_start_offset ?? 0);
-  const end = BigInt(one.high_watermark ?? 0);
-  if (start.from === "offset") return { start: start.offset > first ? start.offset : first, end };
-  if (start.from === "time") return { start: begins.get(one.partition) ?? end, end };
-  return { start: first, end };
+function range(one: Listed, { start, isolation, pushed }: Scope, begins: Map<number, bigint> | undefined): { first: bigint; end: bigint } {
+  const bound = BigInt(isolation === "read_committed" ? one.last_stable_offset : one.high_watermark);
+  const firsts = [BigInt(one.log_start_offset)];
+  if (start.from === "offset") firsts.push(start.offset);
+  if (begins) firsts.push(begins.get(one.partition) ?? bound);
+  if (pushed.start !== undefined) firsts.push(pushed.start);
+  return {
+    first: firsts.reduce((a, b) => (b > a ? b : a)),
+    end: pushed.end !== undefined && pushed.end < bound ? pushed.end : bound,
+  };
 }
 
 async function offsetsAt(topic: string, ms: number, signal: AbortSignal): Promise<Map<number, bigint>> {

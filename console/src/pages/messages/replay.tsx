@@ -6,7 +6,7 @@ import { Dialog } from "../../ui/dialog";
 import { count } from "../../ui/format";
 import { asProblem, useLoad } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
-import { href } from "../../ui/router";
+import { messages as address } from "../../routes";
 import { recordOf } from "./export";
 import type { Message } from "./message";
 
@@ -43,7 +43,7 @@ export function Replay({ messages, source, onClose }: { messages: Message[]; sou
         <Failure problem={problem} />
         {isDone ? (
           <p role="status">
-            {count(sent)} appended to <a href={href(["topics", target, "messages"])}>{target}</a>.
+            {count(sent)} appended to <a href={address.link([target])}>{target}</a>.
           </p>
         ) : (
           <>

@@ -2,15 +2,17 @@
 import { signal } from "@preact/signals";
 import type { Problem } from "../../api/client";
 import { asProblem } from "../../ui/load";
-import type { Filter } from "./filter";
 import { LiveTail } from "./live";
 import type { Message } from "./message";
-import { openReader, type Reader, type Start } from "./reader";
+import type { Pushed } from "./pushed";
+import { openReader, type Gap, type Isolation, type Reader, type Start } from "./reader";
 
 /** One step of a search: so many matches, then the person scrolls or says go on. */
 const STEP_MATCHES = 200;
+const STEP_BYTES = 4 * 1024 * 1024;
 /** Found messages are kept up to here; a narrower filter shows the others. */
 export const MOST_FOUND = 50_000;
+const MOST_FOUND_BYTES = 256 * 1024 * 1024;
 const SHOW_EVERY_MS = 100;
 
 export type State = "reading" | "paused" | "stopped" | "done" | "full" | "failed" | "live" | "held";
@@ -19,7 +21,10 @@ export interface Look {
   topic: string;
   partition: number | undefined;
   start: Start | "live";
-  filter: Filter;
+  isolation: Isolation;
+  filter: (message: Message) => boolean;
+  /** What of the filter the service evaluates. */
+  pushed: Pushed;
 }
 
 export class Session {
@@ -28,7 +33,12 @@ export class Session {
   readonly scanned = signal(0);
   readonly total = signal(0);
   readonly problem = signal<Problem | undefined>(undefined);
+  /** Of a live tail: whether records would arrive now. */
+  readonly isConnected = signal(false);
+  /** What could not be read and was passed over. */
+  readonly gaps = signal<Gap[]>([]);
   #found: Message[] = [];
+  #foundBytes = 0;
   #held: Message[] = [];
   #reader: Reader | undefined;
   #tail: LiveTail | undefined;
@@ -41,7 +51,7 @@ export class Session {
 
   /** Read on until a step's worth of matches is found, all is read, or someone stops it. */
   async more(): Promise<void> {
-    const { start, topic, partition, filter } = this.look;
+    const { start, filter } = this.look;
     if (start === "live" || (this.#reader && this.state.value === "reading")) return;
     if (["done", "full"].includes(this.state.value)) return;
     this.#stop = new AbortController();
@@ -49,18 +59,23 @@ export class Session {
     this.state.value = "reading";
     this.problem.value = undefined;
     try {
-      this.#reader ??= await openReader(topic, partition, start, signal);
+      this.#reader ??= await openReader({ ...this.look, start }, signal);
       const wanted = this.#found.length + STEP_MATCHES;
-      let shownAt = performance.now();
-      while (!this.#reader.isExhausted && this.#found.length < Math.min(wanted, MOST_FOUND)) {
-        for (const message of await this.#reader.next(signal)) if (filter(message)) this.#found.push(message);
+      const wantedBytes = this.#foundBytes + STEP_BYTES;
+      let shownAt = 0;
+      while (!this.#reader.isExhausted && !this.#isFull && this.#found.length < wanted && this.#foundBytes < wantedBytes) {
+        for (const message of await this.#reader.next(signal)) {
+          if (!filter(message)) continue;
+          this.#found.push(message);
+          this.#foundBytes += message.storedBytes;
+        }
         if (performance.now() - shownAt < SHOW_EVERY_MS) continue;
         this.#show();
         await new Promise((resolve) => setTimeout(resolve)); // let the page draw
         shownAt = performance.now();
         signal.throwIfAborted();
       }
-      this.state.value = this.#reader.isExhausted ? "done" : this.#found.length >= MOST_FOUND ? "full" : "paused";
+      this.state.value = this.#reader.isExhausted ? "done" : this.#isFull ? "full" : "paused";
     } catch (error) {
       if (signal.aborted) return;
       this.problem.value = asProblem(error);
@@ -68,6 +83,10 @@ export class Session {
     } finally {
       this.#show();
     }
+  }
+
+  get #isFull(): boolean {
+    return this.#found.length >= MOST_FOUND || this.#foundBytes >= MOST_FOUND_BYTES;
   }
 
   /** Stop reading; `more` goes on from the same place. */
@@ -91,12 +110,13 @@ export class Session {
     this.messages.value = [...this.#found];
     this.scanned.value = this.#reader?.scanned ?? 0;
     this.total.value = this.#reader?.total ?? 0;
+    this.gaps.value = [...(this.#reader?.gaps ?? [])];
   }
 
   #follow(): void {
-    const { topic, partition, filter } = this.look;
     this.state.value = "live";
-    this.#tail = new LiveTail(topic, partition, filter, ({ messages, received, problem }) => {
+    this.#tail = new LiveTail(this.look, ({ messages, received, problem, isConnected }) => {
+      this.isConnected.value = isConnected;
       this.problem.value = problem;
       this.scanned.value = received;
       this.#held = messages;

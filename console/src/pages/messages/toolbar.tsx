@@ -1,16 +1,17 @@
 /** Where to start, which partition, the filter, and what to do with what was found. */
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { Choices, Copy, Search } from "../../ui/parts";
-import { setQuery } from "../../ui/router";
+import { messages as address, type MessagesAsked } from "../../routes";
 import { may } from "../../api/rights";
-import { curlOf, ndjsonOf, save } from "./export";
+import { ndjsonOf, save } from "./export";
 import { FilterHelp } from "./filter_help";
-import type { Asked, From } from "./look";
+import { curlsOf } from "./look";
+import type { Pushed } from "./pushed";
 import type { Session } from "./session";
 
-const FROM: { value: From; label: string }[] = [
+const FROM: { value: MessagesAsked["from"]; label: string }[] = [
   { value: "newest", label: "Newest" },
   { value: "earliest", label: "Earliest" },
   { value: "offset", label: "Offset" },
@@ -20,20 +21,22 @@ const FROM: { value: From; label: string }[] = [
 
 interface Props {
   topic: Schemas["Topic"];
-  asked: Asked;
+  asked: MessagesAsked;
   fault: string;
+  /** What of the filter the service evaluates; undefined if it cannot be read. */
+  pushed: Pushed | undefined;
   session: Session | undefined;
   onAgain: () => void;
   onReplay: () => void;
 }
 
-export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Props): JSX.Element {
+export function Toolbar({ topic, asked, fault, pushed, session, onAgain, onReplay }: Props): JSX.Element {
   const count = Number(topic.partitions);
   const found = session?.messages.value ?? [];
   return (
     <>
       <div class="bar">
-        <Choices label="Where to start" choices={FROM} value={asked.from} onChange={(from) => setQuery({ from: from === "newest" ? undefined : from, at: undefined, open: undefined }, "push")} />
+        <Choices label="Where to start" choices={FROM} value={asked.from} onChange={(from) => address.change({ from, at: "", open: "" }, "push")} />
         {asked.from === "offset" && (
           <input
             class="mono short"
@@ -41,7 +44,7 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
             aria-label="Offset to start from"
             placeholder="offset"
             value={asked.at}
-            onChange={(event) => setQuery({ at: event.currentTarget.value.trim(), open: undefined })}
+            onChange={(event) => address.change({ at: event.currentTarget.value.trim(), open: "" })}
           />
         )}
         {asked.from === "time" && (
@@ -50,11 +53,11 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
             step="1"
             aria-label="Time to start from"
             value={asked.at}
-            onChange={(event) => setQuery({ at: event.currentTarget.value, open: undefined })}
+            onChange={(event) => address.change({ at: event.currentTarget.value, open: "" })}
           />
         )}
         {count > 1 && (
-          <select aria-label="Partition" value={asked.partition ?? ""} onChange={(event) => setQuery({ partition: event.currentTarget.value, open: undefined })}>
+          <select aria-label="Partition" value={asked.partition ?? ""} onChange={(event) => address.change({ partition: event.currentTarget.value === "" ? undefined : Number(event.currentTarget.value), open: "" }, "push")}>
             <option value="">all partitions</option>
             {Array.from({ length: count }, (_, partition) => (
               <option key={partition} value={partition}>
@@ -63,12 +66,16 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
             ))}
           </select>
         )}
+        <select aria-label="Transactions" value={asked.isolation} onChange={(event) => address.change({ isolation: event.currentTarget.value as MessagesAsked["isolation"], open: "" }, "push")}>
+          <option value="read_uncommitted">all records</option>
+          <option value="read_committed">committed only</option>
+        </select>
         <span class="grow" />
         <button type="button" class="small menu-button" popovertarget="message-actions">
           Actions
         </button>
         <div class="menu" popover="auto" id="message-actions">
-          <Copy label="Copy as curl" text={() => curlOf(urlFor(topic.topic, asked), asked.from === "live" ? "-N " : "")} />
+          {pushed && <Copy label="Copy as curl" text={() => curlsOf(topic.topic, count, asked, pushed)} />}
           <button type="button" class="small" disabled={!found.length} onClick={() => save(`${topic.topic}.ndjson`, ndjsonOf(found))}>
             Download NDJSON
           </button>
@@ -86,11 +93,12 @@ export function Toolbar({ topic, asked, fault, session, onAgain, onReplay }: Pro
 
 function FilterBar({ asked, fault, session, onAgain }: Pick<Props, "asked" | "fault" | "session" | "onAgain">): JSX.Element {
   const [text, write] = useState(asked.filter);
+  useEffect(() => write(asked.filter), [asked.filter]); // the box shows what is applied, after Back too
   const state = session?.state.value;
   const submit = (event: Event): void => {
     event.preventDefault();
     if (text === asked.filter) onAgain();
-    else setQuery({ filter: text, open: undefined }, "push");
+    else address.change({ filter: text, open: "" }, "push");
   };
   return (
     <form class="bar filter" onSubmit={submit} role="search">
@@ -114,13 +122,4 @@ function FilterBar({ asked, fault, session, onAgain }: Pick<Props, "asked" | "fa
       )}
     </form>
   );
-}
-
-function urlFor(topic: string, { from, at, partition }: Asked): string {
-  const base = `/v1/topics/${encodeURIComponent(topic)}${partition === undefined ? "" : `/partitions/${partition}`}`;
-  if (from === "live") return `${base}/tail?offset=latest`;
-  if (partition === undefined) return `${base}/records`;
-  const ms = new Date(at).getTime();
-  const offset = from === "offset" ? at : from === "time" && ms ? `ts:${ms}` : "earliest";
-  return `${base}/records?offset=${offset}&max_records=100`;
 }

@@ -3,13 +3,16 @@ import type { JSX } from "preact";
 import type { Problem, Schemas } from "../../api/client";
 import { total, type Metrics } from "../../api/metrics";
 import { bytes, count, duration } from "../../ui/format";
-import { href } from "../../ui/router";
+import { log, service, topic } from "../../routes";
 
 interface Trouble {
   level: "bad" | "warn";
   text: string;
   link?: { href: string; text: string };
 }
+
+/** Damaged places that are named one by one. */
+const MOST_PLACES = 5;
 
 export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undefined): Trouble[] {
   const troubles: Trouble[] = [];
@@ -25,14 +28,21 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
     const where = failed.length ? `: ${failed.join(", ")}` : "";
     const what = failedCount === 1 ? "A data directory takes" : `${count(failedCount)} data directories take`;
     const text = `${what} no more writes since a disk failed${where}. Appends to its logs answer 503. Look at the disk, then restart the service.`;
-    troubles.push({ level: "bad", text, link: { href: href(["service"]), text: "Show the directories" } });
+    troubles.push({ level: "bad", text, link: { href: service.link(["directories"]), text: "Show the directories" } });
   }
-  for (const log of ready.offline_logs ?? []) {
-    const text = `${log.topic}, partition ${log.partition} could not be opened: ${log.problem} (${log.file}). Reads and appends answer 503.`;
-    troubles.push({ level: "bad", text, link: { href: href(["topics", log.topic]), text: "Show the topic" } });
+  for (const one of ready.offline_logs ?? []) {
+    const text = `${one.topic}, partition ${one.partition} could not be opened: ${one.problem} (${one.file}). Reads and appends answer 503.`;
+    troubles.push({ level: "bad", text, link: { href: topic.link([one.topic, ""]), text: "Show the topic" } });
   }
   const hidden = Number(ready.offline_logs_count ?? 0) - (ready.offline_logs?.length ?? 0);
   if (hidden > 0) troubles.push({ level: "bad", text: `${count(hidden)} more logs could not be opened.` });
+  const damaged = ready.damage ?? [];
+  for (const place of damaged.slice(0, MOST_PLACES)) {
+    const text = `${place.topic}, partition ${place.partition} is damaged: ${place.problem}. What is there is not served; tidelog verify says what can be repaired.`;
+    troubles.push({ level: "bad", text, link: { href: log.link([place.topic], { partition: place.partition }), text: "Show the place" } });
+  }
+  const moreDamage = Number(ready.damaged_places_count ?? 0) - Math.min(damaged.length, MOST_PLACES);
+  if (moreDamage > 0) troubles.push({ level: "bad", text: `${count(moreDamage)} ${damaged.length ? "more places" : "places"} in logs are damaged.` });
   const archive = ready.archive;
   if (archive && archive.phase !== "running") {
     const since = Number(archive.lag_ms) > 0 ? ` What was committed in the last ${duration(Number(archive.lag_ms))} may not be in it.` : "";
@@ -40,8 +50,6 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
     troubles.push({ level: archive.phase === "starting" ? "warn" : "bad", text: `The archive ${archive.url} ${what}. ${archive.problem ?? ""}${since}` });
   }
   if (!metrics) return troubles;
-  const damage = total(metrics, "tidelog_corrupt_reads_total") + total(metrics, "tidelog_scrub_damage_total");
-  if (damage) troubles.push({ level: "bad", text: `Damaged data was found ${count(damage)} times since the start: tidelog verify names the places.` });
   const late = total(metrics, "tidelog_partitions_with_late_transactions");
   if (late) troubles.push({ level: "warn", text: `${count(late)} partitions have an overdue transaction: read_committed readers wait for it.` });
   const uncleanable = total(metrics, "tidelog_cleaner_uncleanable_partitions_count");

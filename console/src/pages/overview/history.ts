@@ -17,8 +17,7 @@ const WANTED = new Set([
   "tidelog_requests_total", "tidelog_request_seconds_bucket", "tidelog_log_flush_seconds_bucket",
   "tidelog_records_in_total", "tidelog_bytes_in_total", "tidelog_bytes_out_total", "tidelog_problems_total",
   "tidelog_waiting_readers", "tidelog_tail_clients", "tidelog_topic_size_bytes", "tidelog_topic_partitions",
-  "tidelog_offline_logs", "tidelog_log_directory_offline", "tidelog_corrupt_reads_total",
-  "tidelog_scrub_damage_total", "tidelog_partitions", "tidelog_partitions_with_late_transactions",
+  "tidelog_offline_logs", "tidelog_log_directory_offline", "tidelog_partitions", "tidelog_partitions_with_late_transactions",
   "tidelog_unflushed_bytes", "tidelog_cleaner_uncleanable_partitions_count",
 ]);
 

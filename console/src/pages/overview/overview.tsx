@@ -10,7 +10,7 @@ import { BINARY_STEPS, Chart } from "../../ui/chart";
 import { bytes, rate, count, latency } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
-import { href } from "../../ui/router";
+import { topic as topicPage } from "../../routes";
 import { FirstRecord } from "../topics/first_record";
 import { Health } from "./health";
 import { history, isForbidden, type Point } from "./history";
@@ -112,7 +112,7 @@ function Busiest({ named }: { named: Set<string> }): JSX.Element | null {
             {first.map(({ topic, size }) => (
               <tr key={topic}>
                 <td class="name">
-                  <a href={href(["topics", topic])}>{topic}</a>
+                  <a href={topicPage.link([topic, ""])}>{topic}</a>
                 </td>
                 <td class="number">{rate(topics.get(topic)?.records ?? 0)}</td>
                 <td class="number">{bytes(bytesIn(topic))}</td>

@@ -9,7 +9,7 @@ import { count } from "../../ui/format";
 import { asProblem } from "../../ui/load";
 import { Choices, Command, Failure, Field } from "../../ui/parts";
 import { quoted } from "../messages/export";
-import { linkTo } from "../messages/look";
+import { toMessage } from "../../routes";
 import type { TabProps } from "../topic/topic";
 import { bodyOf, type Body, type Draft, type Format } from "./pasted";
 
@@ -181,7 +181,7 @@ function Written({ topic, receipt }: { topic: string; receipt: Receipt }): JSX.E
             {one.base_offset === undefined || one.base_offset === null ? (
               "offset not known (acks=0)"
             ) : (
-              <a href={linkTo(topic, one.partition, BigInt(one.base_offset))}>
+              <a href={toMessage(topic, one.partition, BigInt(one.base_offset))}>
                 {Number(one.count) > 1 ? `offsets ${count(one.base_offset)} to ${count(one.last_offset ?? one.base_offset)}` : `offset ${count(one.base_offset)}`}
               </a>
             )}

@@ -6,7 +6,8 @@ import { may } from "../../api/rights";
 import { bytes, count, percent } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Command, Empty, Failure, Figure, Meter, Time } from "../../ui/parts";
-import { href, route } from "../../ui/router";
+import { log, service } from "../../routes";
+import { route } from "../../ui/router";
 import { Limits, Settings } from "./settings";
 
 const EVERY_MS = 10_000;
@@ -39,7 +40,7 @@ export function Service(): JSX.Element {
       {about.data && <About {...about.data} />}
       <nav class="tabs" aria-label="Service">
         {tabs.map((one) => (
-          <a key={one.part} href={href(["service", one.part])} aria-current={one === tab ? "page" : undefined}>
+          <a key={one.part} href={service.link([one.part])} aria-current={one === tab ? "page" : undefined}>
             {one.name}
           </a>
         ))}
@@ -144,7 +145,7 @@ function Moves({ moves }: { moves: Schemas["Move"][] }): JSX.Element {
               {moves.map((move) => (
                 <tr key={`${move.topic}/${move.partition}`}>
                   <td>
-                    <a href={href(["topics", move.topic, "log"], { partition: String(move.partition) })}>
+                    <a href={log.link([move.topic], { partition: move.partition })}>
                       {move.topic} {move.partition}
                     </a>
                   </td>

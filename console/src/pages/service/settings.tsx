@@ -4,7 +4,7 @@ import { get } from "../../api/client";
 import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
-import { route, setQuery } from "../../ui/router";
+import { service } from "../../routes";
 import { reading, shownLines, type Line } from "./values";
 
 const SOURCES: Record<string, string> = { environment: "environment", file: "tidelog.toml", command_line: "command line", default: "default" };
@@ -36,18 +36,16 @@ export function Limits(): JSX.Element {
 }
 
 function Lines({ lines, what }: { lines: Line[]; what: string }): JSX.Element {
-  const { query } = route.value;
-  const search = query.get("q") ?? "";
-  const onlySet = query.has("set");
+  const { q: search, set: onlySet } = service.asked();
   const hasSource = lines.some((line) => line.source !== undefined);
   const shown = shownLines(lines, search, onlySet && hasSource);
   return (
     <>
       <div class="bar">
-        <input type="search" class="search" data-search aria-label={`Search ${what}`} placeholder={`Search ${what}   /`} value={search} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input type="search" class="search" data-search aria-label={`Search ${what}`} placeholder={`Search ${what}   /`} value={search} onInput={(event) => service.change({ q: event.currentTarget.value })} />
         {hasSource && (
           <label>
-            <input type="checkbox" checked={onlySet} onChange={(event) => setQuery({ set: event.currentTarget.checked ? "1" : undefined })} />
+            <input type="checkbox" checked={onlySet} onChange={(event) => service.change({ set: event.currentTarget.checked })} />
             Only what is not the default
           </label>
         )}

@@ -5,7 +5,8 @@ import { call, type Problem, type Schemas } from "../../api/client";
 import { Dialog } from "../../ui/dialog";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
-import { go, href } from "../../ui/router";
+import { topics } from "../../routes";
+import { go } from "../../ui/router";
 import { readable } from "../topics/config_keys";
 
 type Topic = Schemas["Topic"];
@@ -100,7 +101,7 @@ export function MorePartitions({ topic, etag, onClose, onDone }: Props): JSX.Ele
 export function DeleteTopic({ topic, etag, onClose }: Omit<Props, "onDone">): JSX.Element {
   const [typed, type] = useState("");
   const name = topic.topic;
-  const { problem, isBusy, run } = useChange(() => go(href(["topics"])));
+  const { problem, isBusy, run } = useChange(() => go(topics.link([])));
   const submit = (event: Event): void => {
     event.preventDefault();
     run(() => call("delete", "/v1/topics/{topic}", { path: { topic: name }, headers: condition(etag) }));

@@ -4,7 +4,7 @@ import { get, type Schemas } from "../../api/client";
 import { bytes, count, percent, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
-import { href } from "../../ui/router";
+import { messages } from "../../routes";
 import { useRows } from "../../ui/virtual";
 import { history } from "../overview/history";
 import type { TabProps } from "./topic";
@@ -19,6 +19,7 @@ export function Partitions({ topic }: TabProps): JSX.Element {
   const name = topic.topic;
   const list = useLoad(name, (signal) => get("/v1/topics/{topic}/partitions", { path: { topic: name }, signal }), 3000);
   const partitions = list.data?.partitions ?? [];
+  const offline = list.data?.offline_partitions ?? [];
   const grown = history.value.topics.get(name);
   const size = sum(partitions, (one) => BigInt(one.size_bytes));
   const records = sum(partitions, (one) => BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
@@ -46,6 +47,14 @@ export function Partitions({ topic }: TabProps): JSX.Element {
           </Figure>
         )}
       </dl>
+      {offline.length > 0 && (
+        <ul class="troubles" role="alert" aria-label="Offline partitions">
+          <li class="bad">
+            {offline.length === 1 ? "Partition" : "Partitions"} {offline.slice(0, 20).join(", ")}
+            {offline.length > 20 && ` and ${count(offline.length - 20)} more`} {offline.length === 1 ? "takes" : "take"} no appends: a disk failed, or the log could not be opened. What has no row is not known; the figures are those of the others.
+          </li>
+        </ul>
+      )}
       {list.data && <Rows topic={name} partitions={partitions} largest={largest} size={size} />}
     </>
   );
@@ -79,7 +88,7 @@ function Rows({ topic, partitions, largest, size }: { topic: string; partitions:
               const isOpen = BigInt(one.last_stable_offset) < BigInt(one.high_watermark);
               return (
                 <div key={item.key} role="listitem" class="row" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
-                  <a class="p-number" data-row href={href(["topics", topic, "messages"], { partition: String(one.partition) })} title="Messages of this partition">
+                  <a class="p-number" data-row href={messages.link([topic], { partition: one.partition })} title="Messages of this partition">
                     {one.partition}
                   </a>
                   <span class="p-mark">{count(one.log_start_offset)}</span>

@@ -4,7 +4,8 @@ import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
-import { href, route } from "../../ui/router";
+import { topic as address, topics } from "../../routes";
+import { route } from "../../ui/router";
 import { Ingest } from "../ingest/ingest";
 import { Log } from "../log/log";
 import { Messages } from "../messages/messages";
@@ -46,7 +47,7 @@ export function Topic(): JSX.Element {
     <>
       <div class="page-head">
         <h1>
-          <a class="crumb" href={href(["topics"])}>
+          <a class="crumb" href={topics.link([])}>
             Topics
           </a>
           <span class="quiet"> / </span>
@@ -55,7 +56,7 @@ export function Topic(): JSX.Element {
       </div>
       <nav class="tabs" aria-label="Topic">
         {tabs.map((one) => (
-          <a key={one.part} ref={one === tab ? show : null} href={href(["topics", name, one.part])} aria-current={one === tab ? "page" : undefined}>
+          <a key={one.part} ref={one === tab ? show : null} href={address.link([name, one.part])} aria-current={one === tab ? "page" : undefined}>
             {one.name}
           </a>
         ))}

@@ -5,7 +5,8 @@ import { call, type Problem } from "../../api/client";
 import { Dialog } from "../../ui/dialog";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
-import { go, href } from "../../ui/router";
+import { topic } from "../../routes";
+import { go } from "../../ui/router";
 import { choicesOf, FIRST_KEYS, parsed, readable, useConfigKeys, type ConfigKey } from "./config_keys";
 
 const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
@@ -34,7 +35,7 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
     try {
       await call("put", "/v1/topics/{topic}", { path: { topic: name }, body, headers: { "if-none-match": "*" } });
       onClose();
-      go(href(["topics", name]));
+      go(topic.link([name, ""]));
     } catch (error) {
       fail(asProblem(error));
       busy(false);

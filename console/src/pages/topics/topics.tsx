@@ -6,7 +6,7 @@ import { may } from "../../api/rights";
 import { count, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Search } from "../../ui/parts";
-import { href, route, setQuery } from "../../ui/router";
+import { topic as topicPage, topics as address } from "../../routes";
 import { useRows } from "../../ui/virtual";
 import { history } from "../overview/history";
 import { readable, useConfigKeys, type ConfigKeys } from "./config_keys";
@@ -43,11 +43,9 @@ async function everyTopic(signal: AbortSignal): Promise<Summary[]> {
 }
 
 export function Topics(): JSX.Element {
-  const { query } = route.value;
-  const [isCreating, create] = useState(query.has("create"));
+  const { q: search, sort: order, create: isAsked } = address.asked();
+  const [isCreating, create] = useState(isAsked);
   const list = useLoad("topics", everyTopic, 5000);
-  const search = query.get("q") ?? "";
-  const order = (query.get("sort") ?? "name") as Order;
   const known = useConfigKeys();
   const rows = useShown(list.data, known, search, order);
   const isFresh = list.data?.length === 0;
@@ -66,7 +64,7 @@ export function Topics(): JSX.Element {
       {list.data && !isFresh && (
         <>
           <div class="bar">
-            <Search class="search" label="Search topics" value={search} onInput={(q) => setQuery({ q })} />
+            <Search class="search" label="Search topics" value={search} onInput={(q) => address.change({ q })} />
             <span class="quiet" role="status">
               {rows.length === list.data.length ? `${count(rows.length)} topics` : `${count(rows.length)} of ${count(list.data.length)} topics`}
             </span>
@@ -136,7 +134,7 @@ function SortBy({ order, current, name }: { order: Order; current: Order; name: 
       type="button"
       class={order === "name" ? "plain grow" : "plain column"}
       aria-pressed={order === current}
-      onClick={() => setQuery({ sort: order === "name" ? undefined : order })}
+      onClick={() => address.change({ sort: order })}
     >
       {name} {order === current && "↓"}
     </button>
@@ -146,7 +144,7 @@ function SortBy({ order, current, name }: { order: Order; current: Order; name: 
 function Line({ row }: { row: Row }): JSX.Element {
   return (
     <>
-      <a class="grow clip" data-row href={href(["topics", row.topic])} title={row.topic}>
+      <a class="grow clip" data-row href={topicPage.link([row.topic, ""])} title={row.topic}>
         {row.topic}
       </a>
       {row.offline_partitions.length > 0 && <span class="tag bad">{row.offline_partitions.length} offline</span>}

@@ -9,6 +9,7 @@ from engine.config import LogConfig
 from engine.errors import OffsetBelowLogStart
 from engine.fs.health import DirectoryHealth
 from engine.fs.posix import PosixFileSystem
+from engine.log.damage import KnownDamage
 from engine.log.files import LogContext
 from engine.log.log import Log
 from engine.log.open.loader import LoadRequest
@@ -105,6 +106,7 @@ def open_log(tmp_path: Path, world: World) -> Log:
         DirectoryHealth(tmp_path),
         world.config,
         SealedFiles(2),
+        KnownDamage(PosixFileSystem(), tmp_path, SystemClock()),
     )
     return Log.open(context, EVENTS, TOPIC_ID, LoadRequest(directory, CONFIG, 0, 0, was_clean=True))
 

@@ -1,0 +1,81 @@
+"""What the service did in the last 15 minutes, and what it has now."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.base import ResponseModel
+from schemas.common import Count, Int64, TopicShown
+
+Latency = Annotated[float, Field(ge=0)]
+
+
+class HistoryPoint(ResponseModel):
+    """What happened in one interval."""
+
+    timestamp: Int64
+    """End of the interval, epoch milliseconds."""
+    duration_ms: Count
+    """Its length; a rate is a count divided by it."""
+    requests: Count
+    """Requests that were answered."""
+    append_requests: Count
+    """Requests of those that appended."""
+    records_in: Count
+    """Records that were appended."""
+    bytes_in: Count
+    """Bytes of the batches that were appended."""
+    bytes_out: Count
+    """Bytes of the batches that were read."""
+    append_p50_ms: Latency | None
+    """Median time from an append's head to its answer; null without appends."""
+    append_p99_ms: Latency | None
+    """Time that one append of a hundred exceeded; null without appends."""
+    commit_p99_ms: Latency | None
+    """Time that one sync of a hundred exceeded, or on a Kafka cluster one answer to a produce;
+    null without any."""
+    readers: Count
+    """Long polls and tails at the end of the interval."""
+
+
+class TopicHistory(ResponseModel):
+    """What was appended to one topic, by the minute."""
+
+    topic: TopicShown
+    records_in: list[Count]
+    """Records that were appended, one number for each of `minutes`."""
+    bytes_in: list[Count]
+    """Bytes of their batches, one number for each of `minutes`."""
+
+
+class ServiceTotals(ResponseModel):
+    """Sums over all topics, internal ones apart."""
+
+    topics: Count
+    """Number of topics."""
+    partitions: Count
+    """Number of their partitions."""
+    size_bytes: Count | None
+    """Bytes of all logs that are open; null on a Kafka cluster."""
+    is_complete: bool
+    """Whether all partitions are open: else `size_bytes` is that of the others."""
+    unflushed_bytes: Count | None
+    """Bytes that are written and not synced yet; null on a Kafka cluster."""
+    late_transaction_partitions: Count | None
+    """Partitions with an overdue transaction, for which `read_committed` readers wait; null on a
+    Kafka cluster."""
+
+
+class History(ResponseModel):
+    """The last 15 minutes, the oldest first; a restart empties it."""
+
+    points: list[HistoryPoint]
+    """One for about every five seconds."""
+    minutes: list[Int64]
+    """Ends of the whole minutes that `topics` has numbers of, epoch milliseconds."""
+    topics: list[TopicHistory]
+    """Topics to which records were appended, the busiest of the last minutes first, at most
+    100."""
+    totals: ServiceTotals
