@@ -357,6 +357,20 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
         ],
         "next_page_token": None,
     },
+    "GroupLagList": {
+        "isolation": "read_uncommitted",
+        "groups": [
+            {
+                "group": "dashboards",
+                "partitions": 2,
+                "topics": ["flights"],
+                "total_lag": 1240,
+                "max_lag_ms": 93000,
+                "missed": 0,
+            }
+        ],
+        "groups_count": 1,
+    },
     "GroupLag": {
         "group": "lake",
         "isolation": "read_uncommitted",

@@ -90,8 +90,48 @@ class LagParameters(Parameters):
     offset. Default `read_uncommitted`."""
 
 
+class LagListParameters(LagParameters):
+    """Which groups, and how many."""
+
+    topic: Annotated[str, Field(max_length=249)] | None = None
+    """Count only offsets in this topic, and leave out groups without any. Default: none, all
+    topics."""
+    search: Annotated[str, Field(max_length=255)] = ""
+    """Return only groups whose name contains this, whatever the case. Default: empty, all."""
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Groups in the answer at most. Default 100."""
+
+
+class GroupLagSummary(ResponseModel):
+    """How far a group is behind, over all of its partitions."""
+
+    group: GroupShown
+    partitions: Count
+    """Partitions for which it has stored an offset."""
+    topics: list[TopicShown]
+    """The first ten topics of these."""
+    total_lag: Count
+    """Sum of its lags, in offsets."""
+    max_lag_ms: Count | None
+    """Age of the oldest record that it has yet to read, in the 64 partitions with the greatest lag;
+    null if there is none, or it has no timestamp."""
+    missed: Count
+    """Offsets that were removed before the group read them."""
+
+
+class GroupLagList(ResponseModel):
+    """The groups that are most behind, first."""
+
+    isolation: Isolation
+    """What the lag is measured against, as requested."""
+    groups: list[GroupLagSummary]
+    """Groups by falling lag in offsets, then by name."""
+    groups_count: Count
+    """Number of all groups that match, listed or not."""
+
+
 class PartitionLag(ResponseModel):
-    """Lag of a group in one partition; nulls if the partition does not exist."""
+    """Lag of a group in one partition; nulls if the partition does not exist or is not open."""
 
     topic: TopicShown
     partition: PartitionNumber

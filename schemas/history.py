@@ -41,13 +41,15 @@ class HistoryPoint(ResponseModel):
 
 
 class TopicHistory(ResponseModel):
-    """What was appended to one topic, by the minute."""
+    """What was appended to one topic, by the minute, and how large it is."""
 
     topic: TopicShown
     records_in: list[Count]
     """Records that were appended, one number for each of `minutes`."""
     bytes_in: list[Count]
     """Bytes of their batches, one number for each of `minutes`."""
+    size_bytes: Count | None
+    """Bytes of its open logs; null on a Kafka cluster."""
 
 
 class ServiceTotals(ResponseModel):
@@ -63,6 +65,8 @@ class ServiceTotals(ResponseModel):
     """Whether all partitions are open: else `size_bytes` is that of the others."""
     unflushed_bytes: Count | None
     """Bytes that are written and not synced yet; null on a Kafka cluster."""
+    uncleanable_partitions: Count
+    """Compacted partitions that are not compacted until a restart."""
     late_transaction_partitions: Count | None
     """Partitions with an overdue transaction, for which `read_committed` readers wait; null on a
     Kafka cluster."""
@@ -76,6 +80,5 @@ class History(ResponseModel):
     minutes: list[Int64]
     """Ends of the whole minutes that `topics` has numbers of, epoch milliseconds."""
     topics: list[TopicHistory]
-    """Topics to which records were appended, the busiest of the last minutes first, at most
-    100."""
+    """At most 100: those to which most bytes were appended, then the largest."""
     totals: ServiceTotals

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from schemas.base import Model, ResponseModel
-from schemas.common import DECIMAL, INT32, INT64, Absent, TimestampMs
+from schemas.common import DECIMAL, INT32, INT64, Absent, Int64, TimestampMs, TopicShown
 
 DEFAULT_WINDOW_MS: Final = 4 * 24 * 60 * 60 * 1000
 DEFAULT_WINDOW_DELIVERIES: Final = 100_000
@@ -347,6 +347,29 @@ class IngestTokenList(ResponseModel):
 
     tokens: list[IngestToken]
     """Tokens, the oldest first; at most 100."""
+
+
+class IngestRefusal(ResponseModel):
+    """A request to an ingest URL that was refused."""
+
+    timestamp: Int64
+    """When it was refused, epoch milliseconds."""
+    reason: str
+    """Why, by the reasons of `tidelog_ingest_refused_total`, such as `signature_mismatch`."""
+    status: Annotated[int, Field(ge=400, le=599)]
+    """HTTP status of the answer."""
+    code: str
+    """Code of the problem document that the sender got."""
+    detail: str
+    """What it said, at most 500 characters."""
+
+
+class IngestRefusalList(ResponseModel):
+    """The last refused requests to a topic's ingest URLs, since the start of the service."""
+
+    topic: TopicShown
+    refusals: list[IngestRefusal]
+    """The newest first, at most 20."""
 
 
 def standard_webhooks_key(secret: str, number: int = 0) -> tuple[bool, bytes]:

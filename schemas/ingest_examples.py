@@ -19,6 +19,18 @@ INGEST_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "url": "/v1/topics/flights/ingest/"
         "tli_5f0c7a91d2e4_wWgD6OqZ0H6m1vJkq3bTt1yN2sXcZ8fLr5uKp9eYaHo",
     },
+    "IngestRefusalList": {
+        "topic": "flights",
+        "refusals": [
+            {
+                "timestamp": 1788000000123,
+                "reason": "signature_mismatch",
+                "status": 401,
+                "code": "invalid_signature",
+                "detail": "x-hub-signature-256 does not match the body",
+            }
+        ],
+    },
     "IngestTokenList": {
         "tokens": [{"id": "5f0c7a91d2e4", "created_timestamp": 1788000000123}],
     },

@@ -22,13 +22,21 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             }
         ],
         "minutes": [1787999980000],
-        "topics": [{"topic": "flights", "records_in": [96000], "bytes_in": [10944000]}],
+        "topics": [
+            {
+                "topic": "flights",
+                "records_in": [96000],
+                "bytes_in": [10944000],
+                "size_bytes": 218400000,
+            }
+        ],
         "totals": {
             "topics": 1,
             "partitions": 2,
             "size_bytes": 218400000,
             "is_complete": True,
             "unflushed_bytes": 0,
+            "uncleanable_partitions": 0,
             "late_transaction_partitions": 0,
         },
     },

@@ -42,7 +42,6 @@ from app.limits.admission import Phase
 from app.operations.service import Service
 from app.operations.wait import ClientGone
 from app.settings import Settings
-from app.telemetry.refusals import count_problem
 from engine.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ def _ignore() -> None:
 
 async def _explain(request: Request, error: Exception) -> Response:
     service: Service = request.app.state.service
-    count_problem(service.telemetry, error, request.scope["path"])
+    service.refusals.count(error, request.scope["path"])
     return AnswerResponse(explained(error, request.scope))
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from app.codecs.receipts import to_json
 from app.codecs.stored import StoredRecords, View
 from app.http.answers import Answer, json_answer
 from app.operations.exchange import Exchange
-from app.operations.groups import readable_cursors
+from app.operations.groups import may_read, readable_cursors
 from app.store.port import CursorKey, Partition
 from engine.errors import NotFound, OffsetError, StorageError, WouldBlock
 from engine.log.results import Fetched
-from engine.types import Buffer, FetchIsolation
+from engine.types import INT64_MAX, Buffer, FetchIsolation
 
 LOOK_BYTES: Final = 4096
 """Bytes that are read to find the oldest record of a partition; at least one whole batch is."""
+
+MAX_LOOKS_OF_GROUP: Final = 64
+"""Partitions of each listed group whose oldest unread record is looked at."""
+
+MAX_TOPICS_NAMED: Final = 10
+
+LISTED_TOGETHER: Final = 500
+"""Offsets that are compared with their logs per turn of the loop."""
 
 LOOKED_AT_TOGETHER: Final = 16
 """Partitions that are looked at per turn of the loop: each takes some 50 µs of it."""
@@ -57,24 +67,90 @@ async def get_group_lag(exchange: Exchange, group: str, isolation: str) -> Answe
     return json_answer(to_json(body))
 
 
+async def list_group_lags(
+    exchange: Exchange, *, topic: str | None, search: str, isolation: str, limit: int
+) -> Answer:
+    """Return the groups with the greatest lag in offsets, those that are most behind first.
+
+    Offsets that cannot be compared with a log count as none: an offset of a partition that is gone,
+    or that is not open.
+    """
+    level = FetchIsolation(isolation)
+    groups = exchange.service.groups
+    names = await groups.names("", at_most=INT64_MAX, wanted=partial(_is_wanted, exchange, topic))
+    ranked: list[tuple[int, str, list[_Lag]]] = []
+    count = 0
+    for name in names:
+        if search and search.casefold() not in name.casefold():
+            continue
+        lags: list[_Lag] = []
+        for key, value in await groups.of_group(name):
+            if _is_wanted(exchange, topic, key):
+                lags.append(await _lag_in_offsets(exchange, key, value.offset, level))
+            count += 1
+            if count % LISTED_TOGETHER == 0:
+                await asyncio.sleep(0)
+        ranked.append((-sum(lag.lag or 0 for lag in lags), name, lags))
+    ranked.sort(key=lambda one: one[:2])
+    shown = [
+        {
+            "group": name,
+            "partitions": len(lags),
+            "topics": sorted({lag.topic for lag in lags})[:MAX_TOPICS_NAMED],
+            "total_lag": -behind,
+            "max_lag_ms": await _oldest_ms(exchange, lags, level),
+            "missed": sum(lag.missed or 0 for lag in lags),
+        }
+        for behind, name, lags in ranked[:limit]
+    ]
+    body = {"isolation": isolation, "groups": shown, "groups_count": len(ranked)}
+    return json_answer(to_json(body))
+
+
+def _is_wanted(exchange: Exchange, topic: str | None, key: CursorKey) -> bool:
+    return (topic is None or key.topic == topic) and may_read(exchange, key)
+
+
+async def _oldest_ms(exchange: Exchange, lags: list[_Lag], level: FetchIsolation) -> int | None:
+    """Return the greatest age of an unread record, among the partitions that are most behind."""
+    ages = []
+    behind = sorted((lag for lag in lags if lag.lag), key=lambda lag: lag.lag or 0, reverse=True)
+    for count, lag in enumerate(behind[:MAX_LOOKS_OF_GROUP], start=1):
+        with contextlib.suppress(NotFound, StorageError):
+            partition = exchange.service.partition(lag.topic, lag.partition)
+            unread = max(lag.offset, lag.log_start_offset or 0)
+            ages.append(await _age_ms(exchange, partition, unread, level))
+        if count % LOOKED_AT_TOGETHER == 0:
+            await asyncio.sleep(0)
+    return max((age for age in ages if age is not None), default=None)
+
+
 async def _lag(exchange: Exchange, key: CursorKey, offset: int, level: FetchIsolation) -> _Lag:
+    found = await _lag_in_offsets(exchange, key, offset, level)
+    if not found.lag:
+        return found
+    partition = exchange.service.partition(key.topic, key.partition)
+    unread = max(offset, found.log_start_offset or 0)
+    return found._replace(lag_ms=await _age_ms(exchange, partition, unread, level))
+
+
+async def _lag_in_offsets(
+    exchange: Exchange, key: CursorKey, offset: int, level: FetchIsolation
+) -> _Lag:
     try:
         partition = exchange.service.partition(key.topic, key.partition)
-    except NotFound:
+        await partition.refresh()
+    except (NotFound, StorageError):
         return _Lag(key.topic, key.partition, offset)
-    await partition.refresh()
     marks = partition.watermarks
     start, end = marks.log_start_offset, marks.bound(level).offset
-    unread = max(offset, start)
-    lag_ms = await _age_ms(exchange, partition, unread, level) if unread < end else None
     return _Lag(
         key.topic,
         key.partition,
         offset,
         start,
         end,
-        lag=max(0, end - unread),
-        lag_ms=lag_ms,
+        lag=max(0, end - max(offset, start)),
         missed=max(0, start - offset),
     )
 

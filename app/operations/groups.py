@@ -88,7 +88,7 @@ async def list_groups(exchange: Exchange, *, page_size: int, page_token: str | N
     after = "" if page_token is None else decode_token(page_token)
     size = min(page_size, MAX_PAGE_ENTRIES)
     page = await exchange.service.groups.names(
-        after, at_most=size + 1, wanted=partial(_may_read, exchange)
+        after, at_most=size + 1, wanted=partial(may_read, exchange)
     )
     token = encode_token(page[size - 1]) if len(page) > size else None
     return json_answer(to_json({"groups": page[:size], "next_page_token": token}))
@@ -117,13 +117,14 @@ async def readable_cursors(exchange: Exchange, group: str) -> list[tuple[CursorK
     it.
     """
     cursors = await exchange.service.groups.of_group(group)
-    readable = [one for one in cursors if _may_read(exchange, one[0])]
+    readable = [one for one in cursors if may_read(exchange, one[0])]
     if not readable:
         raise GroupNotFound(f"group {group!r} has stored no offset", group=group)
     return readable
 
 
-def _may_read(exchange: Exchange, key: CursorKey) -> bool:
+def may_read(exchange: Exchange, key: CursorKey) -> bool:
+    """Whether the caller may read the topic of an offset."""
     return exchange.caller.may(Action.READ, key.topic)
 
 

@@ -34,6 +34,7 @@ from app.store.local.store import LocalStore
 from app.store.port import GroupOffsets, Partition, Store, Topics
 from app.telemetry.history import History
 from app.telemetry.metrics import Telemetry
+from app.telemetry.refusals import Refusals
 from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
 from engine.clock import Clock, SystemClock
@@ -128,6 +129,12 @@ class Service:
         )
         self.leases = Leases(settings, self.clock, store=self.store, run=self.workers.read)
         self.subscriptions = Subscriptions(self, self.store.documents)
+        self.refusals = Refusals(
+            self.telemetry,
+            is_topic=lambda name: name in self.topics.all(),
+            now_ms=self.clock.now_ms,
+        )
+        """Why the last requests to ingest URLs were refused."""
         self.history = History(
             self.telemetry,
             self.clock,
@@ -298,6 +305,7 @@ class Service:
     def forget(self, topic: str) -> None:
         """Clear the caches of a deleted topic, and notify its waiters."""
         self._sticky.pop(topic, None)
+        self.refusals.forget(topic)
         self.deliveries.forget(topic)
         gone = [key for key in self._partitions if key[0] == topic]
         for partition in [self._partitions.pop(key) for key in gone]:

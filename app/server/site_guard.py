@@ -23,7 +23,6 @@ from app.http.request_checks import hide_token, trace_of
 from app.operations.service import Service
 from app.security.sites import PROBES
 from app.settings import Settings
-from app.telemetry.refusals import count_problem
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 SHOWN: Final = (
@@ -104,7 +103,7 @@ class SiteGuard:
         trace = trace_of(dict(scope["headers"]))
         answer = explained(error, scope)
         service = self._service
-        count_problem(service.telemetry, error, scope["path"])
+        service.refusals.count(error, scope["path"])
         await send_answer(send, answer, trace)
         seconds = perf_counter() - started
         service.journal.answered(

@@ -184,7 +184,8 @@ class TopicFigures(NamedTuple):
 class StoreTotals(NamedTuple):
     """Sums over the logs that clients may name; None for what the side does not tell."""
 
-    size_bytes: int | None
+    sizes: Mapping[str, int] | None
+    """Bytes of each topic's open logs."""
     is_complete: bool
     """Whether all partitions are open."""
     unflushed_bytes: int | None

@@ -205,6 +205,12 @@ class Telemetry:
             taken, self._minute = self._minute, defaultdict(_no_counts)
         return taken
 
+    @property
+    def uncleanable_count(self) -> int:
+        """The compacted logs that are not compacted until a restart."""
+        with self._lock:
+            return sum(logs for logs, _ in self._uncleanable.values())
+
     # What the engine reports; see engine.metrics.Recorder.
 
     def appended(self, log: TopicPartition, *, records: int, size_bytes: int) -> None:

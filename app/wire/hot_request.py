@@ -41,7 +41,6 @@ from app.security.authority import peer_of
 from app.security.principal import Principal
 from app.security.rules import CALLER_KEY
 from app.store.port import Partition
-from app.telemetry.refusals import count_problem
 from engine.errors import EngineError
 from engine.fs.names import MAX_TOPIC_LENGTH
 from engine.types import Buffer
@@ -270,7 +269,7 @@ class HotRequest(ABC):
 
     def _problem(self, error: Exception) -> Answer:
         """Return the problem document of an error, and count it."""
-        count_problem(self._lane.service.telemetry, error, self._scope["path"])
+        self._lane.service.refusals.count(error, self._scope["path"])
         trace = trace_of(self._exchange.head)
         return problem_answer(error, path=self._scope["path"], trace=trace)
 

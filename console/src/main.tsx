@@ -10,7 +10,6 @@ import "./style/groups.css";
 import "./style/service.css";
 import "./style/ingest.css";
 import { Shell } from "./shell";
-import { startHistory } from "./pages/overview/history";
 import { listenToKeys } from "./ui/keyboard";
 import { followLinks } from "./ui/router";
 import { showHidden } from "./ui/visible";
@@ -22,6 +21,5 @@ if (root) {
   followLinks(root);
   startRights();
   startBackend();
-  startHistory();
   render(<Shell />, root);
 }

@@ -64,7 +64,7 @@ class Page<P extends string[], V> {
 const nothing = {};
 
 export const overview = new Page(() => [], nothing);
-export const topics = new Page(() => ["topics"], { q: text, sort: oneOf("name", "partitions", "rate", "size"), create: flag });
+export const topics = new Page(() => ["topics"], { q: text, sort: oneOf("name", "partitions", "rate", "size", "last"), create: flag });
 export const messages = new Page((topic: string) => ["topics", topic, "messages"], {
   from: oneOf("newest", "earliest", "offset", "time", "live"),
   /** The offset or the time that `from` needs, as it was typed. */

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from app.codecs import stored
+from app.operations import group_lag
 from app.operations.group_lag import LOOKED_AT_TOGETHER
 from engine.errors import StoredDataCorrupt
 from engine.records.builder import build_batch
 from engine.records.header import HEADER_BYTES, Codec
-from schemas.groups import GroupLag
-from tests.support.service import BATCHES, RAW, Api, open_service
+from schemas.groups import GroupLag, GroupLagList
+from tests.support.credentials import bearer, create_key
+from tests.support.service import BATCHES, RAW, Api, open_service, running
 from tests.support.time import START_MS, ManualClock
 from tests.support.wired_client import wired
 
@@ -171,3 +173,77 @@ async def test_a_lag_of_markers_alone_has_no_age(api: Api) -> None:
     await at(api, 1)
     assert (await api.client.get(LAG)).json()["total_lag"] == 1
     assert await lags(api) == [None]
+
+
+async def ranked(api: Api, query: str = "") -> list[tuple[str, int, int | None]]:
+    answer = await api.client.get(f"/v1/group-lags{query}")
+    found = GroupLagList.model_validate(answer.json())
+    return [(one.group, one.total_lag, one.max_lag_ms) for one in found.groups]
+
+
+async def stand(api: Api, group: str, *offsets: int, topic: str = "events") -> None:
+    """Store a group's offsets, of partition 0 on."""
+    for number, offset in enumerate(offsets):
+        url = f"/v1/groups/{group}/offsets/{topic}/{number}"
+        assert (await api.client.put(url, json={"offset": offset})).status_code == 201
+
+
+async def test_groups_are_listed_by_their_lag(api: Api, clock: ManualClock) -> None:
+    """The greatest sum first, then by name; the age is that of the oldest record unread."""
+    for number, count in enumerate((4, 2)):
+        body = {"records": [{"value": n, "timestamp": START_MS} for n in range(count)]}
+        path = f"/v1/topics/events/partitions/{number}/records"
+        (await api.client.post(path, json=body)).raise_for_status()
+    clock.advance(5_000)
+    await stand(api, "done", 4, 2)
+    await stand(api, "b-late", 3, 1)
+    await stand(api, "a-late", 2)
+    await stand(api, "Worst", 0, 0)
+    age = clock.now_ms() - START_MS
+    everyone = [("Worst", 6, age), ("a-late", 2, age), ("b-late", 2, age), ("done", 0, None)]
+    assert await ranked(api) == everyone
+    assert await ranked(api, "?limit=1") == everyone[:1]
+    assert await ranked(api, "?search=LATE") == everyone[1:3]
+    answer = await api.client.get("/v1/group-lags", params={"limit": 1, "search": "e"})
+    assert answer.json()["groups_count"] == 3
+    first = answer.json()["groups"][0]
+    assert (first["partitions"], first["topics"], first["missed"]) == (1, ["events"], 0)
+
+
+async def test_groups_of_a_topic_are_listed_apart(api: Api) -> None:
+    """Only their offsets in it count; a topic without any has none."""
+    await api.create("other", retention_ms="-1")
+    await api.append(1, path="/v1/topics/other/partitions/0/records")
+    await api.append(1, 2)
+    await stand(api, "both", 0)
+    await stand(api, "both", 0, topic="other")
+    await stand(api, "one", 1)
+    assert [one[:2] for one in await ranked(api)] == [("both", 3), ("one", 1)]
+    assert [one[:2] for one in await ranked(api, "?topic=other")] == [("both", 1)]
+    assert await ranked(api, "?topic=absent") == []
+
+
+async def test_a_reader_sees_the_groups_of_its_topics(tmp_path: Path) -> None:
+    """And of a group with offsets in others only the lag in its own."""
+    data = tmp_path / "data"
+    admin = create_key(data, "admin", "read:*", "admin:*")
+    reader = create_key(data, "reader", "read:mine")
+    async with running(data) as api:
+        for topic in ("mine", "theirs"):
+            url = f"/v1/topics/{topic}"
+            await api.client.put(url, json={}, headers=bearer(admin))
+            offset = f"/v1/groups/g-{topic}/offsets/{topic}/0"
+            await api.client.put(offset, json={"offset": 0}, headers=bearer(admin))
+        answer = await api.client.get("/v1/group-lags", headers=bearer(reader))
+        assert [one["group"] for one in answer.json()["groups"]] == ["g-mine"]
+
+
+async def test_many_offsets_are_compared_in_several_turns(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other requests have their turn between them, and the result is the same."""
+    monkeypatch.setattr(group_lag, "LISTED_TOGETHER", 1)
+    monkeypatch.setattr(group_lag, "LOOKED_AT_TOGETHER", 1)
+    await api.append(1, 2, 3)
+    await stand(api, "g", 1, 0)
+    assert [one[:2] for one in await ranked(api)] == [("g", 2)]

@@ -8,7 +8,8 @@ import pytest
 
 from app.http.problems import KINDS
 from app.operations.service import Service
-from app.telemetry.refusals import REASONS, count_problem
+from app.telemetry import refusals
+from app.telemetry.refusals import REASONS
 from tests.support.wired_client import wired
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +96,51 @@ def test_the_reasons_are_a_closed_set(service: Service) -> None:
     assert all(f"`{reason}`" in row for reason in REASONS)
     for kind in KINDS:
         error = Exception.__new__(kind)
-        count_problem(service.telemetry, error, INGEST)
+        service.refusals.count(error, INGEST)
     for line in service.telemetry.exposition().decode().splitlines():
         if line.startswith("tidelog_ingest_refused_total{"):
             assert line.partition('reason="')[2].partition('"')[0] in REASONS
+
+
+async def test_a_topic_tells_what_was_refused_and_why(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest first, as the sender was told; the last ones only, of topics that exist (J9)."""
+    monkeypatch.setattr(refusals, "MAX_DETAIL", 10)
+    await service.topics.create("events", 1, {})
+    listed = "/v1/topics/events/ingest-refusals"
+    async with wired(service) as client:
+        assert (await client.get(listed)).json() == {"topic": "events", "refusals": []}
+        await client.post(INGEST, content=b"")
+        await client.post(INGEST, content=b"x", headers={"content-encoding": "br"})
+        await client.post("/v1/topics/absent/ingest", content=b"x")
+        first, second = (await client.get(listed)).json()["refusals"]
+        assert (first["reason"], first["status"]) == ("media_type", 415)
+        assert (second["reason"], second["code"]) == ("invalid_record", "invalid_record")
+        assert len(first["detail"]) == 10
+        assert first["timestamp"] >= second["timestamp"] > 0
+        for _ in range(refusals.MAX_REFUSALS_OF_TOPIC):
+            await client.post(INGEST, content=b"")
+        kept = (await client.get(listed)).json()["refusals"]
+        assert [one["code"] for one in kept] == ["invalid_record"] * refusals.MAX_REFUSALS_OF_TOPIC
+        await client.delete("/v1/topics/events")
+        await service.topics.create("events", 1, {})
+        assert (await client.get(listed)).json()["refusals"] == []
+        assert (await client.get("/v1/topics/absent/ingest-refusals")).status_code == 404
+
+
+async def test_refusals_of_many_topics_are_bounded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that refused last are kept: memory does not grow with the number of topics."""
+    monkeypatch.setattr(refusals, "MAX_TOPICS", 2)
+    async with wired(service) as client:
+        for name in ("a", "b", "c"):
+            await service.topics.create(name, 1, {})
+        for name in ("a", "b", "a", "c"):
+            await client.post(f"/v1/topics/{name}/ingest", content=b"")
+        kept = [
+            len((await client.get(f"/v1/topics/{name}/ingest-refusals")).json()["refusals"])
+            for name in ("a", "b", "c")
+        ]
+    assert kept == [2, 0, 1]

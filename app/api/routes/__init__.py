@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from app.api.routes.groups import lags_router as group_lags_router
 from app.api.routes.groups import router as groups_router
 from app.api.routes.ingest import (
     ingest_hec_router,
@@ -36,6 +37,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     directories_router,
     producers_router,
     groups_router,
+    group_lags_router,
     subscriptions_router,
     service_router,
 )

@@ -24,16 +24,20 @@ from app.store.port import CursorKey
 from schemas.common import Offset, PageParameters, PartitionNumber
 from schemas.groups import (
     GroupLag,
+    GroupLagList,
     GroupList,
     GroupName,
     GroupOffset,
     GroupOffsetList,
+    LagListParameters,
     LagParameters,
     PutGroupOffset,
 )
 from schemas.leases import Lease, LeaseList, RenewLease, WorkerName
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"], dependencies=[IDENTIFIED])
+
+lags_router = APIRouter(prefix="/v1", tags=["groups"], dependencies=[IDENTIFIED])
 
 OFFSET = "/{group}/offsets/{topic}/{partition}"
 
@@ -207,6 +211,26 @@ async def renew_lease(exchange: ExchangeDep, group: GroupDep) -> AnswerResponse:
     """Join a group of workers or go on in it, and learn which partitions to read."""
     wanted = parse_model(await exchange.control_body(), RenewLease)
     return AnswerResponse(await leases.renew_lease(exchange, group, wanted))
+
+
+@lags_router.get(
+    "/group-lags",
+    operation_id="listGroupLags",
+    responses=answers(200, GroupLagList, "The groups that are most behind") | problems(),
+)
+async def list_group_lags(
+    exchange: ExchangeDep, parameters: Annotated[LagListParameters, Query()]
+) -> AnswerResponse:
+    """List the groups by their lag, the greatest first: who is behind, in offsets and in time."""
+    return AnswerResponse(
+        await group_lag.list_group_lags(
+            exchange,
+            topic=parameters.topic,
+            search=parameters.search,
+            isolation=parameters.isolation,
+            limit=parameters.limit,
+        )
+    )
 
 
 @router.get(

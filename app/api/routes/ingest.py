@@ -27,6 +27,7 @@ from app.operations.request_content import parse_model
 from schemas.ingest import (
     CreatedIngestToken,
     IngestProfile,
+    IngestRefusalList,
     IngestTokenId,
     IngestTokenList,
     PutIngestProfile,
@@ -373,6 +374,16 @@ async def create_ingest_token(exchange: ExchangeDep, topic: TopicPath) -> Answer
 async def list_ingest_tokens(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
     """List the ids of a topic's ingest tokens, the oldest first."""
     return AnswerResponse(administration.list_tokens(exchange, topic))
+
+
+@ingest_profiles_router.get(
+    "/{topic}/ingest-refusals",
+    operation_id="listIngestRefusals",
+    responses={**answers(200, IngestRefusalList, "The newest first"), **problems(404)},
+)
+async def list_ingest_refusals(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """List the last requests to a topic's ingest URLs that were refused: when, and why."""
+    return AnswerResponse(administration.list_refusals(exchange, topic))
 
 
 @ingest_profiles_router.delete(

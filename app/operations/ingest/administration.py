@@ -70,6 +70,13 @@ def list_tokens(exchange: Exchange, topic: str) -> Answer:
     return json_answer(to_json({"tokens": shown}))
 
 
+def list_refusals(exchange: Exchange, topic: str) -> Answer:
+    """Return the last requests to the topic's ingest URLs that were refused, the newest first."""
+    exchange.service.topic(topic)
+    shown = [refusal._asdict() for refusal in exchange.service.refusals.of(topic)]
+    return json_answer(to_json({"topic": topic, "refusals": shown}))
+
+
 async def delete_token(exchange: Exchange, topic: str, token_id: str) -> Answer:
     """Revoke a token, durably and at once."""
     service = exchange.service

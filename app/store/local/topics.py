@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -94,8 +95,11 @@ class LocalTopics(Topics):
         manager, now_ms = self._runtime.manager, self._clock.now_ms()
         topics = manager.topics()
         logs = [log for log in manager.logs() if not topics[log.topic_partition.topic].is_internal]
+        sizes: Counter[str] = Counter()
+        for log in logs:
+            sizes[log.topic_partition.topic] += log.reader.size_bytes
         return StoreTotals(
-            sum(log.reader.size_bytes for log in logs),
+            sizes,
             is_complete=not manager.offline_logs
             and not any(health.is_offline for health in manager.directories),
             unflushed_bytes=sum(log.durability.uncommitted_bytes for log in logs),

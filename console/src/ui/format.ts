@@ -9,6 +9,11 @@ export function count(value: Int): string {
   return INTEGERS.format(value);
 }
 
+/** A number with its noun: `1 topic`, `2 topics`. */
+export function counted(value: Int, noun: string): string {
+  return `${count(value)} ${noun}${Number(value) === 1 ? "" : "s"}`;
+}
+
 /** How many a second: whole numbers in groups, a fraction only of small ones. */
 export function rate(value: number): string {
   if (!Number.isFinite(value)) return "–";

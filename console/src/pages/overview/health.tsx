@@ -1,8 +1,7 @@
 /** What is wrong, worst first; one quiet line when nothing is. */
 import type { JSX } from "preact";
 import type { Problem, Schemas } from "../../api/client";
-import { total, type Metrics } from "../../api/metrics";
-import { bytes, count, duration } from "../../ui/format";
+import { bytes, count, counted, duration } from "../../ui/format";
 import { log, service, topic } from "../../routes";
 
 interface Trouble {
@@ -14,7 +13,15 @@ interface Trouble {
 /** Damaged places that are named one by one. */
 const MOST_PLACES = 5;
 
-export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undefined): Trouble[] {
+interface Facts {
+  ready: Schemas["Readiness"];
+  /** Not known without the scope `metrics`. */
+  totals: Schemas["ServiceTotals"] | undefined;
+  /** Topics with partitions that take no appends. */
+  offline: Schemas["TopicSummary"][] | undefined;
+}
+
+export function troublesOf({ ready, totals, offline }: Facts): Trouble[] {
   const troubles: Trouble[] = [];
   if (ready.status === "offline") troubles.push({ level: "bad", text: `A data directory is offline. ${ready.detail ?? ""}` });
   if (ready.status === "draining") troubles.push({ level: "warn", text: "The service is stopping." });
@@ -22,12 +29,10 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
     const { opened_logs, total_logs } = ready.recovery;
     troubles.push({ level: "warn", text: `Recovering: ${count(opened_logs)} of ${count(total_logs)} logs are open.` });
   }
-  const failed = (metrics?.get("tidelog_log_directory_offline") ?? []).filter((one) => one.value > 0).map((one) => one.labels["log_directory"]);
   const failedCount = Number(ready.offline_directories_count ?? 0);
   if (failedCount > 0 && ready.status === "ready") {
-    const where = failed.length ? `: ${failed.join(", ")}` : "";
     const what = failedCount === 1 ? "A data directory takes" : `${count(failedCount)} data directories take`;
-    const text = `${what} no more writes since a disk failed${where}. Appends to its logs answer 503. Look at the disk, then restart the service.`;
+    const text = `${what} no more writes since a disk failed. Appends to its logs answer 503. Look at the disk, then restart the service.`;
     troubles.push({ level: "bad", text, link: { href: service.link(["directories"]), text: "Show the directories" } });
   }
   for (const one of ready.offline_logs ?? []) {
@@ -49,23 +54,33 @@ export function troublesOf(ready: Schemas["Readiness"], metrics: Metrics | undef
     const what = { starting: "was not reached yet", failing: "cannot be written", fenced: "belongs to another writer now: nothing more is archived" }[archive.phase];
     troubles.push({ level: archive.phase === "starting" ? "warn" : "bad", text: `The archive ${archive.url} ${what}. ${archive.problem ?? ""}${since}` });
   }
-  if (!metrics) return troubles;
-  const late = total(metrics, "tidelog_partitions_with_late_transactions");
-  if (late) troubles.push({ level: "warn", text: `${count(late)} partitions have an overdue transaction: read_committed readers wait for it.` });
-  const uncleanable = total(metrics, "tidelog_cleaner_uncleanable_partitions_count");
-  if (uncleanable) troubles.push({ level: "warn", text: `${count(uncleanable)} partitions are not compacted until a restart.` });
-  const unflushed = total(metrics, "tidelog_unflushed_bytes");
+  for (const one of (offline ?? []).slice(0, MOST_PLACES)) {
+    const text = `${one.topic}: ${counted(one.offline_partitions.length, "partition")} of ${one.partitions} take no appends.`;
+    troubles.push({ level: "bad", text, link: { href: topic.link([one.topic, "partitions"]), text: "Show the partitions" } });
+  }
+  if ((offline ?? []).length > MOST_PLACES) troubles.push({ level: "bad", text: `${counted((offline ?? []).length - MOST_PLACES, "more topic")} have such partitions.` });
+  if (!totals) return troubles;
+  const late = Number(totals.late_transaction_partitions ?? 0);
+  if (late) troubles.push({ level: "warn", text: `${counted(late, "partition")} with an overdue transaction: read_committed readers wait for it.` });
+  const uncleanable = Number(totals.uncleanable_partitions);
+  if (uncleanable) troubles.push({ level: "warn", text: `${counted(uncleanable, "partition")} not compacted until a restart.` });
+  const unflushed = Number(totals.unflushed_bytes ?? 0);
   if (unflushed > 64 * 2 ** 20) troubles.push({ level: "warn", text: `${bytes(unflushed)} are not flushed yet: the disk is behind.` });
   return troubles;
 }
 
-export function Health(props: { ready: Schemas["Readiness"] | undefined; error: Problem | undefined; metrics: Metrics | undefined; isForbidden: boolean }): JSX.Element {
-  const { ready, error, metrics, isForbidden } = props;
+interface HealthProps extends Omit<Facts, "ready"> {
+  ready: Schemas["Readiness"] | undefined;
+  error: Problem | undefined;
+  isForbidden: boolean;
+}
+
+export function Health({ ready, error, totals, offline, isForbidden }: HealthProps): JSX.Element {
   if (error) return <Line level="bad" text={error.title} />;
   if (!ready) return <p class="health quiet">Asking the service …</p>;
-  const troubles = troublesOf(ready, metrics);
-  if (!troubles.length && isForbidden) return <Line level="unknown" text="Ready. Damage, late transactions and the disk's pace are not known without the scope metrics." />;
-  if (!troubles.length && !metrics) return <Line level="unknown" text="Ready. Asking for damage and the disk's pace …" />;
+  const troubles = troublesOf({ ready, totals, offline });
+  if (!troubles.length && isForbidden) return <Line level="unknown" text="Ready. Late transactions and the disk's pace are not known without the scope metrics." />;
+  if (!troubles.length && !(totals && offline)) return <Line level="unknown" text="Ready. Asking for the rest …" />;
   if (!troubles.length) return <Line level="good" text="Ready. Nothing needs attention." />;
   return (
     <ul class="troubles" role="alert">

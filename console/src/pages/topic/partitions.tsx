@@ -6,7 +6,7 @@ import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
 import { messages } from "../../routes";
 import { useRows } from "../../ui/virtual";
-import { history } from "../overview/history";
+import { ratesOf, useHistory } from "../overview/history";
 import type { TabProps } from "./topic";
 
 type Partition = Schemas["Partition"];
@@ -20,7 +20,7 @@ export function Partitions({ topic }: TabProps): JSX.Element {
   const list = useLoad(name, (signal) => get("/v1/topics/{topic}/partitions", { path: { topic: name }, signal }), 3000);
   const partitions = list.data?.partitions ?? [];
   const offline = list.data?.offline_partitions ?? [];
-  const grown = history.value.topics.get(name);
+  const grown = ratesOf(useHistory().data).get(name);
   const size = sum(partitions, (one) => BigInt(one.size_bytes));
   const records = sum(partitions, (one) => BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
   const largest = partitions.reduce((most, one) => (BigInt(one.size_bytes) > most ? BigInt(one.size_bytes) : most), 0n);

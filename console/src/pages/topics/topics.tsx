@@ -1,24 +1,24 @@
 /** The list of topics; a topic's own pages are below it. */
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { get, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
 import { may } from "../../api/rights";
-import { count, rate } from "../../ui/format";
+import { count, counted, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
-import { Bytes, Failure, Search } from "../../ui/parts";
+import { Bytes, Failure, Search, Time } from "../../ui/parts";
 import { topic as topicPage, topics as address } from "../../routes";
 import { useRows } from "../../ui/virtual";
-import { history } from "../overview/history";
+import { ratesOf, useHistory, type History } from "../overview/history";
 import { readable, useConfigKeys, type ConfigKeys } from "./config_keys";
 import { CreateTopic } from "./create_topic";
+import { everyTopic } from "./every_topic";
 import { FirstRecord } from "./first_record";
 
 type Summary = Schemas["TopicSummary"];
-type Order = "name" | "partitions" | "rate" | "size";
+type Order = "name" | "partitions" | "rate" | "size" | "last";
 
 interface Row extends Summary {
-  /** Not known without the scope `metrics`, and of a topic whose logs are all offline. */
-  size: number | undefined;
+  /** Not known without the scope `metrics`. */
   rate: number | undefined;
   kept: string;
 }
@@ -28,26 +28,23 @@ const COLUMNS: { order: Order; name: string }[] = [
   { order: "partitions", name: "Partitions" },
   { order: "rate", name: "Records/s" },
   { order: "size", name: "Size" },
+  { order: "last", name: "Last record" },
 ];
 
-/** Return every page of the list. */
-async function everyTopic(signal: AbortSignal): Promise<Summary[]> {
-  const topics: Summary[] = [];
-  let token: string | null | undefined;
-  do {
-    const page = await get("/v1/topics", { query: { page_size: 1000, ...(token ? { page_token: token } : {}) }, signal });
-    topics.push(...page.topics);
-    token = page.next_page_token;
-  } while (token);
-  return topics;
-}
+/** What a list is sorted by, the greatest first. */
+const KEYS: Record<Exclude<Order, "name">, (row: Row) => number> = {
+  partitions: (row) => row.partitions,
+  rate: (row) => row.rate ?? -1,
+  size: (row) => Number(row.size_bytes ?? -1),
+  last: (row) => Number(row.newest_timestamp ?? -1),
+};
 
 export function Topics(): JSX.Element {
   const { q: search, sort: order, create: isAsked } = address.asked();
   const [isCreating, create] = useState(isAsked);
   const list = useLoad("topics", everyTopic, 5000);
   const known = useConfigKeys();
-  const rows = useShown(list.data, known, search, order);
+  const rows = useShown(list.data, useHistory().data, known, search, order);
   const isFresh = list.data?.length === 0;
   return (
     <>
@@ -66,7 +63,7 @@ export function Topics(): JSX.Element {
           <div class="bar">
             <Search class="search" label="Search topics" value={search} onInput={(q) => address.change({ q })} />
             <span class="quiet" role="status">
-              {rows.length === list.data.length ? `${count(rows.length)} topics` : `${count(rows.length)} of ${count(list.data.length)} topics`}
+              {rows.length === list.data.length ? counted(rows.length, "topic") : `${count(rows.length)} of ${counted(list.data.length, "topic")}`}
             </span>
           </div>
           <List rows={rows} order={order} />
@@ -77,16 +74,15 @@ export function Topics(): JSX.Element {
   );
 }
 
-function useShown(topics: Summary[] | undefined, known: ConfigKeys | undefined, search: string, order: Order): Row[] {
-  const { last, topics: rates } = history.value;
+function useShown(topics: Summary[] | undefined, history: History | undefined, known: ConfigKeys | undefined, search: string, order: Order): Row[] {
   return useMemo(() => {
-    const sizes = new Map((last?.metrics.get("tidelog_topic_size_bytes") ?? []).map(({ labels, value }) => [labels["topic"], value]));
+    const rates = ratesOf(history);
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = (topics ?? [])
       .filter(({ topic }) => words.every((word) => topic.toLowerCase().includes(word)))
-      .map((one) => ({ ...one, size: sizes.get(one.topic), rate: last && (rates.get(one.topic)?.records ?? 0), kept: keptOf(one.overrides, known) }));
-    return order === "name" ? rows : rows.sort((a, b) => Number(b[order] ?? -1) - Number(a[order] ?? -1));
-  }, [topics, known, search, order, last]);
+      .map((one) => ({ ...one, rate: history && (rates.get(one.topic)?.records ?? 0), kept: keptOf(one.overrides, known) }));
+    return order === "name" ? rows : rows.sort((a, b) => KEYS[order](b) - KEYS[order](a));
+  }, [topics, history, known, search, order]);
 }
 
 /** How long records stay, in a few words. */
@@ -153,7 +149,8 @@ function Line({ row }: { row: Row }): JSX.Element {
       </span>
       <span class="column">{count(row.partitions)}</span>
       <span class="column">{row.rate === undefined ? "–" : rate(row.rate)}</span>
-      <span class="column">{row.size === undefined ? "–" : <Bytes of={row.size} />}</span>
+      <span class="column">{row.size_bytes === null ? "–" : <Bytes of={row.size_bytes} />}</span>
+      <span class="column">{row.newest_timestamp === null ? "–" : <Time ms={row.newest_timestamp} relative />}</span>
     </>
   );
 }
