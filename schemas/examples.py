@@ -94,6 +94,7 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 "overrides": {"retention.ms": "-1"},
                 "etag": '"9bd7a02c4e0f6b4e8c7d1a55"',
                 "offline_partitions": [],
+                "has_ingest_profile": False,
                 "size_bytes": 218400000,
                 "newest_timestamp": 1788000000123,
             }

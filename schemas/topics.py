@@ -100,6 +100,8 @@ class TopicSummary(ResponseModel):
     offline_partitions: list[PartitionNumber]
     """Partitions that take no appends: they could not be opened at the start, then reads are 503,
     too; or their data directory has failed since."""
+    has_ingest_profile: bool
+    """Whether deliveries to the topic have a profile (`getIngestProfile`)."""
     size_bytes: Count | None
     """Bytes of all segments on the disk; null if a partition could not be opened, and on a Kafka
     cluster."""

@@ -119,6 +119,7 @@ async def list_topics(
                 "overrides": topic.overrides,
                 "etag": _etag_of(_body_of(service, topic)),
                 "offline_partitions": offline[topic.name],
+                "has_ingest_profile": service.profiles.stored(topic.name) is not None,
                 **figure._asdict(),
             }
         )

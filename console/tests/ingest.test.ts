@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 import type { Schemas } from "../src/api/client";
-import { parseMetrics } from "../src/api/metrics";
 import { documentOf, draftOf } from "../src/pages/ingest/draft";
-import { deliveriesOf, refusals } from "../src/pages/ingest/recent";
+import { deliveriesOf } from "../src/pages/ingest/recent";
 import { curlOf, signedHeaders, type HmacForm } from "../src/pages/ingest/signing";
 
 const standard = { body: '{"test": 2432232314}', id: "msg_p5jXN8AQM9LWM0D4loKWxJek", time: 1614265330 };
@@ -85,14 +84,4 @@ test("deliveries are known by their headers", () => {
     { ...record, headers: [{ key: "content-type", value: "text/plain", encoding: "utf8" }, { key: "tidelog-delivery-id", value: "d1", encoding: "utf8" }] },
   ] as unknown as Schemas["RecordOut"][];
   expect(deliveriesOf(1, records)).toEqual([{ partition: 1, offset: 2n ** 60n, time: 5, key: "k", type: "text/plain", id: "d1", size: 3 }]);
-});
-
-test("refusals are what came between two scrapes", () => {
-  const scrape = (refused: number): ReturnType<typeof parseMetrics> =>
-    parseMetrics(
-      `tidelog_requests_total{operation="ingest",status="401"} ${refused}\ntidelog_requests_total{operation="ingest",status="200"} 9\ntidelog_requests_total{operation="appendRecords",status="401"} ${refused}\n`,
-      new Set(["tidelog_requests_total"]),
-    );
-  expect(refusals(scrape(2), scrape(5))).toEqual([{ status: "401", number: 3 }]);
-  expect(refusals(scrape(2), scrape(2))).toEqual([]);
 });

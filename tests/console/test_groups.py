@@ -27,6 +27,28 @@ def stored(client: httpx.Client) -> list[int]:
     return [one["offset"] for one in offsets]
 
 
+def test_the_worst_come_first_on_each_list(console: Console, client: httpx.Client) -> None:
+    """On the page of groups, the overview and the topic's page, in records and in time (K5)."""
+    for name, offset in (("aaa", 10), ("zzz", 0)):
+        cursor = f"/v1/groups/{name}/offsets/events/1"
+        client.put(cursor, json={"offset": offset}).raise_for_status()
+    names = ["zzz", "late/reader", "aaa"]
+    console.open("groups")
+    rows = console.rows("Groups")
+    rows.nth(2).wait_for()
+    lines = [row.inner_text().split("\n") for row in rows.all()]
+    assert [line[0] for line in lines] == names
+    assert [line[2] for line in lines] == ["10", "6", "0"]
+    assert re.fullmatch(r"\d.* m?s", lines[0][3])
+    console.open("")
+    behind = console.page.get_by_role("region", name="Groups behind").get_by_role("link")
+    behind.nth(3).wait_for()
+    assert behind.all_inner_texts()[1:] == names
+    console.open("topics/events/partitions")
+    console.rows("Groups").nth(2).wait_for()
+    assert [row.inner_text().split("\n")[0] for row in console.rows("Groups").all()] == names
+
+
 def test_a_group_shows_its_lag_in_records_and_in_time(console: Console) -> None:
     """Found in the list by its name, slash and all; partition by partition on its page."""
     console.open("groups")

@@ -18,10 +18,10 @@ PROFILE = "/v1/topics/hooks/ingest-profile"
 
 @pytest.fixture(autouse=True)
 def hooks(console: Console, client: httpx.Client) -> Iterator[None]:
-    """The topic of these tests; the browser reports that it has no profile yet, and refusals."""
+    """The topic of these tests; the browser reports refusals, but not that there is no profile."""
     client.put("/v1/topics/hooks", json={}).raise_for_status()
     yield
-    statuses = ("status of 401", "status of 404", "status of 422", "status of 400")
+    statuses = ("status of 401", "status of 422", "status of 400")
     console.errors[:] = [one for one in console.errors if not any(x in one for x in statuses)]
 
 
@@ -90,6 +90,8 @@ def test_an_address_with_a_token_is_shown_once(console: Console, client: httpx.C
     console.page.get_by_role("list", name="Tokens").get_by_role("listitem").wait_for()
     assert address not in console.page.content()
     console.button("Revoke", exact=False).click()
+    assert client.post(address, content=b"plain", headers=plain).status_code == 200  # not yet (K7)
+    console.button("Revoke it").click()
     tokens = console.page.get_by_role("list", name="Tokens").get_by_role("listitem")
     tokens.wait_for(state="hidden")
     assert client.post(address, content=b"plain", headers=plain).status_code == 401
@@ -104,3 +106,37 @@ def test_a_delivery_that_the_service_refuses_is_explained(
     console.button("Send", exact=True).click()
     console.page.get_by_role("alert").wait_for()
     assert records(client) == []
+
+
+def test_a_profile_goes_when_the_topic_was_typed(console: Console, client: httpx.Client) -> None:
+    """Its secrets cannot be had back: one click is not enough (K7)."""
+    signature = {"scheme": "github", "secrets": [SECRET]}
+    client.put(PROFILE, json={"signature": signature}).raise_for_status()
+    console.open("topics/hooks/ingest")
+    console.button("Delete profile").click()
+    confirm = console.page.get_by_role("dialog").get_by_role("button", name="Delete profile")
+    assert confirm.is_disabled()
+    console.page.get_by_label("Type the topic's name").fill("hooks")
+    assert client.get(PROFILE).status_code == 200
+    confirm.click()
+    console.page.get_by_role("dialog").wait_for(state="hidden")
+    assert client.get(PROFILE).status_code == 404
+
+
+def test_why_a_delivery_did_not_arrive_is_told(console: Console, client: httpx.Client) -> None:
+    """By topic, with reason, time and what the sender was told, the newest first."""
+    signature = {"scheme": "github", "secrets": [SECRET]}
+    client.put(PROFILE, json={"signature": signature}).raise_for_status()
+    client.post("/v1/topics/hooks/ingest", content=b"{}")
+    client.post(
+        "/v1/topics/hooks/ingest",
+        content=b"{}",
+        headers={"x-hub-signature-256": f"sha256={'0' * 64}"},
+    )
+    console.open("topics/hooks/ingest")
+    rows = console.page.get_by_role("region", name="Refusals").locator("tbody tr")
+    rows.nth(1).wait_for()
+    wrong, missing = (row.locator("td").all_inner_texts() for row in rows.all())
+    assert (wrong[1], missing[1]) == ("signature mismatch", "signature missing")
+    assert (wrong[2], missing[2]) == ("401", "401")
+    assert "X-Hub-Signature-256" in missing[3]

@@ -249,35 +249,29 @@ def test_a_search_goes_on_behind_damage(
 def test_large_values_come_by_their_bytes(console: Console, client: httpx.Client) -> None:
     """The newest of a hundred values of 850 KB is there after a few of them (K6)."""
     text = "x" * 850_000
-    for _ in range(10):
-        fill(client, "large", [{"value": text}] * 10)
-    sent = 0
-
-    def count(size: int) -> None:
-        nonlocal sent
-        sent += size
-
+    client.put("/v1/topics/large", json={"config": {"max.message.bytes": 900_000}})
+    for _ in range(100):
+        fill(client, "large", [{"value": text}])
+    sizes: list[int] = []
     console.page.on(
-        "requestfinished",
-        lambda request: count(request.sizes()["responseBodySize"]),
+        "response",
+        lambda answer: sizes.append(int(answer.headers.get("content-length", 0))),
     )
     console.open("topics/large")
     console.rows("Messages").first.wait_for()
-    assert sent < 4_000_000
+    assert sum(sizes) < 4_000_000
 
 
 def test_many_partitions_take_few_requests(console: Console, client: httpx.Client) -> None:
     """Three hundred of them are read a hundred at a time (K6)."""
-    records = [{"value": n, "partition": n % 300} for n in range(600)]
     client.put("/v1/topics/wide", json={"partitions": 300}).raise_for_status()
     for partition in range(300):
         path = f"/v1/topics/wide/partitions/{partition}/records"
         client.post(path, json={"records": [{"value": partition}]}).raise_for_status()
-    assert len(records) == 600
     asked: list[str] = []
     console.page.on("request", lambda request: asked.append(request.url))
     console.open("topics/wide")
-    console.text("scanned 300 of 300").wait_for()
+    console.rows("Messages").nth(10).wait_for()
     assert len([url for url in asked if "/v1/" in url]) < 30
 
 

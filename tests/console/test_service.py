@@ -1,5 +1,7 @@
 """The page of the service: settings and their source, directories, keys, and who may see them."""
 
+import asyncio
+import shutil
 from pathlib import Path
 
 import httpx
@@ -8,11 +10,13 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import Console, browsing
 from tests.support.credentials import bearer, create_key
-from tests.support.server import serving
+from tests.support.server import Served, serving
 from tests.support.service import local
 from tests.support.swap import swap
 
 pytestmark = pytest.mark.needs("chromium", "console")
+
+DASH = "\N{EN DASH}"
 
 
 def test_settings_are_found_with_their_source(console: Console) -> None:
@@ -108,6 +112,105 @@ def test_a_directory_that_fails_is_red_on_the_first_screen(
         console.text("of logs in 0 partitions").first.wait_for()
 
 
+def test_a_directory_that_is_missing_is_told_everywhere(browser: Browser, tmp_path: Path) -> None:
+    """At the start: red, with what is offline; what is online has its rows and its records (K1)."""
+    more = (tmp_path / "second",)
+    with (
+        serving(tmp_path / "data", more_data_directories=more) as served,
+        httpx.Client(base_url=served.url) as client,
+    ):
+        client.put("/v1/topics/events", json={"partitions": 2}).raise_for_status()
+        for number in range(2):
+            path = f"/v1/topics/events/partitions/{number}/records"
+            client.post(path, json={"records": [{"value": f"v{number}"}]}).raise_for_status()
+    shutil.rmtree(tmp_path / "second")
+    (tmp_path / "second").write_bytes(b"in its place")
+    with (
+        serving(tmp_path / "data", more_data_directories=more) as served,
+        browsing(browser, served.url) as console,
+    ):
+        console.open("")
+        alert = console.page.get_by_role("alert").first
+        alert.get_by_text("events: 1 partition of 2 take no appends").wait_for()
+        console.text("without what is offline").wait_for()
+        disk = console.page.locator(".figure", has_text="offline:").inner_text()
+        assert DASH in disk
+        console.open("topics")
+        row = console.page.get_by_role("list", name="Topics").get_by_role("listitem")
+        row.wait_for()
+        assert "1 offline" in row.inner_text()
+        assert "0 B" not in row.inner_text()
+        row.get_by_role("link").click()
+        console.rows("Messages").first.wait_for()
+        assert "v0" in console.rows("Messages").first.inner_text()
+        console.page.get_by_role("link", name="Partitions").click()
+        console.page.get_by_role("alert").get_by_text("Partition 1 takes no appends").wait_for()
+        assert console.rows("Partitions").count() == 1
+        console.errors.clear()  # the browser reports the 503 of what is offline
+
+
+def test_damage_is_red_until_it_is_gone(browser: Browser, tmp_path: Path) -> None:
+    """With its place, also after a restart; green again when it was mended (K1)."""
+    with (
+        serving(tmp_path / "data") as served,
+        httpx.Client(base_url=served.url) as client,
+    ):
+        client.put("/v1/topics/events", json={}).raise_for_status()
+        client.post("/v1/topics/events/ingest", json={"n": 1}).raise_for_status()
+        (file,) = (tmp_path / "data" / "events-0").glob("*.log")
+        whole = file.read_bytes()
+        file.write_bytes(whole[:65] + bytes([whole[65] ^ 1]) + whole[66:])
+        client.get("/v1/topics/events/partitions/0/records")
+    with (
+        serving(tmp_path / "data") as served,
+        browsing(browser, served.url) as console,
+    ):
+        console.open("")
+        alert = console.page.get_by_role("alert").first
+        alert.get_by_text("events, partition 0 is damaged").wait_for()
+        alert.get_by_role("link", name="Show the place").click()
+        console.page.locator(".damaged").wait_for()
+        file.write_bytes(whole)
+        local(served.service).manager.review_damage()
+        console.open("")
+        console.text("Nothing needs attention").wait_for()
+        console.errors.clear()  # the log's page reads what is damaged
+
+
+def test_the_first_screen_shows_what_a_scraper_would_have(
+    console: Console, client: httpx.Client, served: Served
+) -> None:
+    """Charts of the time before it was opened, and sums of all topics, not of a page (K3)."""
+    for number in range(1_003):
+        client.put(f"/v1/topics/t{number:04}", json={}).raise_for_status()
+    client.post("/v1/topics/t1002/ingest", json={"n": "x" * 1000}).raise_for_status()
+    asyncio.run_coroutine_threadsafe(looked(served, 30), loop_of(served)).result(30)
+    asked: list[str] = []
+    console.page.on("request", lambda request: asked.append(request.url))
+    console.open("")
+    console.page.get_by_role("region", name="Topics by their bytes").get_by_text("t1002").wait_for()
+    partitions = console.page.locator(".figure", has_text="Partitions").locator("b")
+    partitions.get_by_text("1,003").wait_for()
+    console.page.get_by_role("region", name="Arrived last").get_by_text("t1002").wait_for()
+    chart = console.page.get_by_role("img", name="Appends a second")
+    chart.wait_for()
+    assert "now records" in (chart.get_attribute("aria-label") or "")
+    assert not any("/metrics" in url for url in asked)
+
+
+def loop_of(served: Served) -> asyncio.AbstractEventLoop:
+    """The loop on which the service runs."""
+    loop = served.service._loop  # noqa: SLF001  # the service keeps it for signals alone
+    assert loop is not None
+    return loop
+
+
+async def looked(served: Served, times: int) -> None:
+    """So many intervals of the history pass."""
+    for _ in range(times):
+        served.service.history.look()
+
+
 def test_health_is_unknown_without_the_metrics_scope(browser: Browser, tmp_path: Path) -> None:
     """Without the scope `metrics`: no green line and no zeros, but a failed disk is told (K1)."""
     reader = create_key(tmp_path / "data", "reader", "read:*", "admin:*")
@@ -119,11 +222,10 @@ def test_health_is_unknown_without_the_metrics_scope(browser: Browser, tmp_path:
             console.button("Use it").click()
             console.page.get_by_role("link", name="events").wait_for()
             row = console.page.get_by_role("list", name="Topics").get_by_role("listitem")
-            assert row.inner_text().split()[-2:] == ["\N{EN DASH}"] * 2
+            assert row.inner_text().split() == f"events 7 d 1 {DASH} 0 B {DASH}".split()
             console.page.get_by_role("link", name="Overview").click()
             console.text("are not known without the scope metrics").wait_for()
             assert console.text("Nothing needs attention").count() == 0
-            assert console.text("0 B").count() == 0
             local(served.service).manager.directories[1].fail(OSError(5, "Input/output error"))
             console.text("A data directory takes no more writes").wait_for()
             console.errors.clear()  # the browser reports 401 and 403

@@ -6,10 +6,11 @@ import { may } from "../../api/rights";
 import { Chart } from "../../ui/chart";
 import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
+import { everyPage } from "../../ui/pages";
 import { Failure, Figure, Time } from "../../ui/parts";
 import { groups, topic as topicPage, toOffset } from "../../routes";
 import { route } from "../../ui/router";
-import { age } from "./groups";
+import { age } from "./table";
 import { Reset } from "./reset";
 import { linePoints, trendWords, withPoint, type Point } from "./trend";
 
@@ -29,22 +30,17 @@ interface Facts {
 const keyOf = ({ topic, partition }: { topic: string; partition: number }): string => `${topic}/${partition}`;
 
 async function load(group: string, signal: AbortSignal): Promise<Facts> {
-  const stored = new Map<string, Stored>();
-  const lag = await get("/v1/groups/{group}/lag", { path: { group }, signal });
-  let token: string | null | undefined;
-  do {
-    const page = await get("/v1/groups/{group}/offsets", { path: { group }, query: { page_size: 1000, ...(token ? { page_token: token } : {}) }, signal });
-    for (const one of page.offsets) stored.set(keyOf(one), one);
-    token = page.next_page_token;
-  } while (token);
-  const workers: Worker[] = [];
-  let after: string | null | undefined;
-  do {
-    const page = await get("/v1/groups/{group}/leases", { path: { group }, query: { page_size: 1000, ...(after ? { page_token: after } : {}) }, signal });
-    workers.push(...page.workers);
-    after = page.next_page_token;
-  } while (after);
-  return { lag, stored, workers };
+  const path = { group };
+  const lag = await get("/v1/groups/{group}/lag", { path, signal });
+  const offsets = await everyPage(
+    (query) => get("/v1/groups/{group}/offsets", { path, query, signal }),
+    (page) => page.offsets,
+  );
+  const workers = await everyPage(
+    (query) => get("/v1/groups/{group}/leases", { path, query, signal }),
+    (page) => page.workers,
+  );
+  return { lag, stored: new Map(offsets.map((one) => [keyOf(one), one])), workers };
 }
 
 /** The points of every partition and of the sum, while the page is open. */
@@ -216,7 +212,7 @@ function Line({ row, stored, points, holder }: LineProps): JSX.Element {
       </td>
       {row.lag === null || row.end_offset === null ? (
         <td colSpan={4} class="warn">
-          The partition does not exist.
+          The partition does not exist, or its log is not open.
         </td>
       ) : (
         <>

@@ -1,21 +1,17 @@
-/** The last deliveries of a topic, and how many requests were refused since this page was opened. */
+/** The last deliveries of a topic, and the last requests that were refused, with the reason. */
 import type { JSX } from "preact";
-import { useRef } from "preact/hooks";
-import { get, send, type Schemas } from "../../api/client";
-import { parseMetrics, type Metrics } from "../../api/metrics";
+import { get, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
 import { bytes, count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
-import { Time } from "../../ui/parts";
+import { Failure, Time } from "../../ui/parts";
 import { toMessage } from "../../routes";
-import { deliveriesOf, refusals, type Shown } from "./recent";
+import { deliveriesOf, type Shown } from "./recent";
 
 const EVERY_MS = 3000;
-const METRICS_EVERY_MS = 10_000;
 const LOOK_BACK = 20n;
 const MOST_PARTITIONS = 8;
 const MOST = 20;
-const WANTED = new Set(["tidelog_requests_total"]);
 
 async function newest(topic: Schemas["Topic"], signal: AbortSignal): Promise<Shown[]> {
   const { partitions } = await get("/v1/topics/{topic}/offsets", { path: { topic: topic.topic }, signal });
@@ -31,23 +27,51 @@ async function newest(topic: Schemas["Topic"], signal: AbortSignal): Promise<Sho
   return looked.flat().sort((a, b) => b.time - a.time).slice(0, MOST);
 }
 
+/** Why a delivery did not arrive: the last requests that were refused, as their senders were told. */
+function Refusals({ topic }: { topic: string }): JSX.Element {
+  const list = useLoad(topic, (signal) => get("/v1/topics/{topic}/ingest-refusals", { path: { topic }, signal }), EVERY_MS);
+  const refusals = list.data?.refusals ?? [];
+  return (
+    <section class="after" aria-label="Refused deliveries">
+      <h2>Refused since the start of the service</h2>
+      <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} />
+      {list.data && refusals.length === 0 && <p class="quiet">No request was refused.</p>}
+      {refusals.length > 0 && (
+        <div class="scroll" role="region" aria-label="Refusals" tabIndex={0}>
+          <table>
+            <thead>
+              <tr>
+                <th>When</th>
+                <th>Why</th>
+                <th class="number">HTTP</th>
+                <th>What the sender was told</th>
+              </tr>
+            </thead>
+            <tbody>
+              {refusals.map((one, index) => (
+                <tr key={`${one.timestamp}/${index}`}>
+                  <td class="nowrap">
+                    <Time ms={one.timestamp} relative />
+                  </td>
+                  <td class="nowrap">{one.reason.replaceAll("_", " ")}</td>
+                  <td class="number">{one.status}</td>
+                  <td class="wrap">{one.detail}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
 export function Deliveries({ topic }: { topic: Schemas["Topic"] }): JSX.Element | null {
   const mayRead = may("read", topic.topic);
   const recent = useLoad(`${topic.topic}/${mayRead}`, (signal) => (mayRead ? newest(topic, signal) : Promise.resolve([])), EVERY_MS);
-  const first = useRef<Metrics | undefined>(undefined);
-  const metrics = useLoad("metrics", async () => parseMetrics(await (await send("/metrics")).text(), WANTED), METRICS_EVERY_MS);
-  if (metrics.data) first.current ??= metrics.data;
-  const refused = metrics.data && first.current ? refusals(first.current, metrics.data) : undefined;
   return (
     <section aria-label="Last deliveries">
       <h2>Last deliveries</h2>
-      {refused && (
-        <p class="quiet" role="status">
-          {refused.length
-            ? `Refused since this page was opened, of all topics: ${refused.map(({ status, number }) => `${count(number)} × ${status}`).join(", ")}.`
-            : "No delivery was refused since this page was opened."}
-        </p>
-      )}
       {mayRead && recent.data?.length === 0 && <p class="quiet">None of the newest records came as a delivery yet.</p>}
       {recent.data && recent.data.length > 0 && (
         <div class="scroll" role="region" aria-label="Deliveries" tabIndex={0}>
@@ -85,6 +109,7 @@ export function Deliveries({ topic }: { topic: Schemas["Topic"] }): JSX.Element 
           </table>
         </div>
       )}
+      {may("admin", topic.topic) && <Refusals topic={topic.topic} />}
     </section>
   );
 }

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, type Problem } from "../../api/client";
+import { Confirm } from "../../ui/confirm";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
 import { documentOf, draftOf, type Draft } from "./draft";
@@ -47,8 +48,9 @@ export function ProfileForm({ topic, stored, again }: { topic: string; stored: S
     event.preventDefault();
     void act(() => call("put", "/v1/topics/{topic}/ingest-profile", { path, body: documentOf(draft, profile), headers: condition }), "Saved.");
   };
-  const remove = (): void => void act(() => call("delete", "/v1/topics/{topic}/ingest-profile", { path, headers: condition }), "Deleted.");
+  const [isLeaving, leave] = useState(false);
   return (
+    <>
     <form class="panel" aria-label="Profile" onSubmit={save}>
       <h2>Profile {!profile && <span class="quiet">none yet: every body is one record, without a key</span>}</h2>
       <div class="fields">
@@ -94,7 +96,7 @@ export function ProfileForm({ topic, stored, again }: { topic: string; stored: S
           {said}
         </span>
         {profile && (
-          <button type="button" class="danger" onClick={remove}>
+          <button type="button" class="danger" onClick={() => leave(true)}>
             Delete profile
           </button>
         )}
@@ -103,6 +105,22 @@ export function ProfileForm({ topic, stored, again }: { topic: string; stored: S
         </button>
       </div>
     </form>
+      {isLeaving && (
+        <Confirm
+          title={`Delete the ingest profile of ${topic}`}
+          name={topic}
+          label="Delete profile"
+          run={() => call("delete", "/v1/topics/{topic}/ingest-profile", { path, headers: condition })}
+          onDone={() => {
+            leave(false);
+            again();
+          }}
+          onClose={() => leave(false)}
+        >
+          Its secrets are lost, and deliveries are no longer verified by their signature: without an API key or a token in the address they are refused. This cannot be undone.
+        </Confirm>
+      )}
+    </>
   );
 }
 

@@ -1,6 +1,5 @@
-/** Which records came as deliveries, and what was refused between two scrapes. */
+/** Which records came as deliveries. */
 import type { Schemas } from "../../api/client";
-import type { Metrics } from "../../api/metrics";
 
 export interface Shown {
   partition: number;
@@ -25,21 +24,4 @@ export function deliveriesOf(partition: number, records: RecordOut[]): Shown[] {
     const size = record.value_encoding === "base64" ? Math.floor((3 * value.length) / 4) : new TextEncoder().encode(value).length;
     return [{ partition, offset: BigInt(record.offset), time: Number(record.timestamp), key: String(record.key ?? ""), type: type ?? "", id: id ?? "", size }];
   });
-}
-
-export interface Refusal {
-  status: string;
-  number: number;
-}
-
-/** Refused ingest requests between two scrapes, by status. */
-export function refusals(before: Metrics, after: Metrics): Refusal[] {
-  const sums = new Map<string, number>();
-  for (const [metrics, sign] of [[before, -1], [after, 1]] as const) {
-    for (const { labels, value } of metrics.get("tidelog_requests_total") ?? []) {
-      const { operation = "", status = "" } = labels;
-      if (/^ingest/.test(operation) && Number(status) >= 400) sums.set(status, (sums.get(status) ?? 0) + sign * value);
-    }
-  }
-  return [...sums].filter(([, number]) => number > 0).map(([status, number]) => ({ status, number }));
 }

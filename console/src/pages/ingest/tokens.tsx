@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, get, type Problem } from "../../api/client";
+import { Confirm } from "../../ui/confirm";
 import { asProblem, useLoad } from "../../ui/load";
 import { Copy, Failure, Time } from "../../ui/parts";
 
@@ -23,11 +24,7 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
       const { data } = await call("post", "/v1/topics/{topic}/ingest-tokens", { path: { topic } });
       show(location.origin + data.url);
     });
-  const revoke = (id: string): Promise<void> =>
-    act(async () => {
-      await call("delete", "/v1/topics/{topic}/ingest-tokens/{id}", { path: { topic, id } });
-      show("");
-    });
+  const [revoked, revoke] = useState("");
   return (
     <>
       {made && (
@@ -43,7 +40,7 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
         {list.data?.map((one) => (
           <li key={one.id}>
             <code>{one.id}</code> <span class="quiet">made</span> <Time ms={one.created_timestamp} relative />
-            <button type="button" class="small danger" onClick={() => void revoke(one.id)} aria-label={`Revoke token ${one.id}`}>
+            <button type="button" class="small danger" onClick={() => revoke(one.id)} aria-label={`Revoke token ${one.id}`}>
               Revoke
             </button>
           </li>
@@ -52,6 +49,21 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
       <button type="button" class="small" onClick={() => void create()}>
         Make an address with a token
       </button>
+      {revoked && (
+        <Confirm
+          title={`Revoke token ${revoked}`}
+          label="Revoke it"
+          run={() => call("delete", "/v1/topics/{topic}/ingest-tokens/{id}", { path: { topic, id: revoked } })}
+          onDone={() => {
+            show("");
+            revoke("");
+            list.again();
+          }}
+          onClose={() => revoke("")}
+        >
+          Every sender that posts to its address is refused from then on. The token cannot be restored.
+        </Confirm>
+      )}
     </>
   );
 }

@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, get, type Problem, type Schemas } from "../../api/client";
 import { bytes, count, percent } from "../../ui/format";
+import { TypedName } from "../../ui/confirm";
 import { Dialog } from "../../ui/dialog";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
@@ -256,17 +257,19 @@ function said({ offsets, segments, bytes: size }: Effect, later: string): string
 function DeleteRecords(props: DialogProps): JSX.Element {
   const { logStart, highWatermark, pieces } = props.facts;
   const [text, write] = useState("");
+  const [name, confirm] = useState("");
   const before = typedOffset(text, logStart, highWatermark);
   const run = (): Promise<unknown> =>
     call("post", "/v1/topics/{topic}/partitions/{partition}/delete-records", { path: pathOf(props), body: { before_offset: before ?? logStart } });
   return (
-    <Step title="Delete records" label="Delete them" isDangerous isReady={before !== undefined && before > logStart} run={run} onDone={props.again} onClose={props.onClose}>
+    <Step title="Delete records" label="Delete them" isDangerous isReady={before !== undefined && before > logStart && name === props.topic.topic} run={run} onDone={props.again} onClose={props.onClose}>
       <OffsetField label="Delete what is below offset" hint={`From ${count(logStart)} (the log start now) to ${count(highWatermark)} (the high watermark).`} text={text} isWrong={text !== "" && before === undefined} onText={write} />
       {before !== undefined && before > logStart && (
         <p class="note caution">
           The log starts at {count(before)} from now on. {said(deletionEffect(pieces, logStart, before), "records in the segment of the new start stay on disk, unreadable, until it goes.")} This cannot be undone.
         </p>
       )}
+      <TypedName name={props.topic.topic} typed={name} onTyped={confirm} />
     </Step>
   );
 }
@@ -289,9 +292,7 @@ function Truncate(props: DialogProps): JSX.Element {
           {said(truncationEffect(pieces, logEnd, to), "the segment of the new end is cut.")} The leader epoch rises to {leaderEpoch + 1}: URLs and readers of the old log get 409 <code>log_replaced</code>. Readers that are beyond {count(to)} get 416. This cannot be undone.
         </p>
       )}
-      <Field label={`Type the topic's name to confirm: ${props.topic.topic}`}>
-        {(id) => <input id={id} autocomplete="off" spellcheck={false} value={name} onInput={(event) => confirm(event.currentTarget.value)} />}
-      </Field>
+      <TypedName name={props.topic.topic} typed={name} onTyped={confirm} />
     </Step>
   );
 }

@@ -19,9 +19,11 @@ interface Facts {
   totals: Schemas["ServiceTotals"] | undefined;
   /** Topics with partitions that take no appends. */
   offline: Schemas["TopicSummary"][] | undefined;
+  /** Paths of the data directories that failed; only administrators know them. */
+  failed: string[];
 }
 
-export function troublesOf({ ready, totals, offline }: Facts): Trouble[] {
+export function troublesOf({ ready, totals, offline, failed }: Facts): Trouble[] {
   const troubles: Trouble[] = [];
   if (ready.status === "offline") troubles.push({ level: "bad", text: `A data directory is offline. ${ready.detail ?? ""}` });
   if (ready.status === "draining") troubles.push({ level: "warn", text: "The service is stopping." });
@@ -32,7 +34,7 @@ export function troublesOf({ ready, totals, offline }: Facts): Trouble[] {
   const failedCount = Number(ready.offline_directories_count ?? 0);
   if (failedCount > 0 && ready.status === "ready") {
     const what = failedCount === 1 ? "A data directory takes" : `${count(failedCount)} data directories take`;
-    const text = `${what} no more writes since a disk failed. Appends to its logs answer 503. Look at the disk, then restart the service.`;
+    const text = `${what} no more writes since a disk failed${failed.length ? `: ${failed.join(", ")}` : ""}. Appends to its logs answer 503. Look at the disk, then restart the service.`;
     troubles.push({ level: "bad", text, link: { href: service.link(["directories"]), text: "Show the directories" } });
   }
   for (const one of ready.offline_logs ?? []) {
@@ -75,10 +77,10 @@ interface HealthProps extends Omit<Facts, "ready"> {
   isForbidden: boolean;
 }
 
-export function Health({ ready, error, totals, offline, isForbidden }: HealthProps): JSX.Element {
+export function Health({ ready, error, totals, offline, failed, isForbidden }: HealthProps): JSX.Element {
   if (error) return <Line level="bad" text={error.title} />;
   if (!ready) return <p class="health quiet">Asking the service …</p>;
-  const troubles = troublesOf({ ready, totals, offline });
+  const troubles = troublesOf({ ready, totals, offline, failed });
   if (!troubles.length && isForbidden) return <Line level="unknown" text="Ready. Late transactions and the disk's pace are not known without the scope metrics." />;
   if (!troubles.length && !(totals && offline)) return <Line level="unknown" text="Ready. Asking for the rest …" />;
   if (!troubles.length) return <Line level="good" text="Ready. Nothing needs attention." />;

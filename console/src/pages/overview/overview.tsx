@@ -36,6 +36,7 @@ export function Overview(): JSX.Element {
   const history = useHistory();
   const topics = useLoad("topics", everyTopic, 10_000);
   const disks = useLoad(`directories ${isKafka.value}`, async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined), 15_000);
+  const failed = (disks.data?.directories ?? []).filter((one) => one.status === "offline").map((one) => one.path);
   const totals = history.data?.totals;
   const readers = history.data?.points.at(-1)?.readers;
   const size = totals ? totals.size_bytes : sizeOf(topics.data);
@@ -45,7 +46,7 @@ export function Overview(): JSX.Element {
       <div class="page-head">
         <h1>Overview</h1>
       </div>
-      <Health ready={ready.data} error={ready.error} totals={totals} offline={topics.data?.filter((one) => one.offline_partitions.length > 0)} isForbidden={isForbidden(history)} />
+      <Health ready={ready.data} error={ready.error} totals={totals} offline={topics.data?.filter((one) => one.offline_partitions.length > 0)} failed={failed} isForbidden={isForbidden(history)} />
       <Failure problem={topics.error?.code === "unreachable" ? undefined : topics.error} />
       <dl class="figures">
         <Figure name="Topics">{topics.data ? count(topics.data.length) : "–"}</Figure>

@@ -2,12 +2,14 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, type Problem, type Schemas } from "../../api/client";
+import { Confirm } from "../../ui/confirm";
 import { Dialog } from "../../ui/dialog";
 import { asProblem } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
 import { topics } from "../../routes";
 import { go } from "../../ui/router";
 import { readable } from "../topics/config_keys";
+import { useMostPartitions } from "../topics/create_topic";
 
 type Topic = Schemas["Topic"];
 /** What is to change: a value, or null to go back to the default. */
@@ -76,6 +78,7 @@ export function Review({ topic, etag, changes, onClose, onDone }: Props & { chan
 export function MorePartitions({ topic, etag, onClose, onDone }: Props): JSX.Element {
   const least = Number(topic.partitions) + 1;
   const [wanted, want] = useState(String(least));
+  const most = useMostPartitions();
   const { problem, isBusy, run } = useChange(onDone);
   const submit = (event: Event): void => {
     event.preventDefault();
@@ -86,7 +89,7 @@ export function MorePartitions({ topic, etag, onClose, onDone }: Props): JSX.Ele
       <form onSubmit={submit}>
         <Failure problem={problem} />
         <Field label="Partitions" hint="A key may go to another partition from then on. Partitions cannot be taken away.">
-          {(id) => <input id={id} type="number" required min={least} max="10000" value={wanted} onInput={(event) => want(event.currentTarget.value)} />}
+          {(id) => <input id={id} type="number" required min={least} max={most} value={wanted} onInput={(event) => want(event.currentTarget.value)} />}
         </Field>
         <div class="actions">
           <button type="submit" class="primary" disabled={isBusy}>
@@ -99,26 +102,17 @@ export function MorePartitions({ topic, etag, onClose, onDone }: Props): JSX.Ele
 }
 
 export function DeleteTopic({ topic, etag, onClose }: Omit<Props, "onDone">): JSX.Element {
-  const [typed, type] = useState("");
   const name = topic.topic;
-  const { problem, isBusy, run } = useChange(() => go(topics.link([])));
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    run(() => call("delete", "/v1/topics/{topic}", { path: { topic: name }, headers: condition(etag) }));
-  };
   return (
-    <Dialog title={`Delete ${name}`} onClose={onClose}>
-      <form onSubmit={submit}>
-        <Failure problem={problem} />
-        <Field label="Type the topic's name to confirm" hint="The topic and all of its records are removed. This cannot be undone.">
-          {(id) => <input id={id} autofocus autocomplete="off" spellcheck={false} value={typed} onInput={(event) => type(event.currentTarget.value)} />}
-        </Field>
-        <div class="actions">
-          <button type="submit" class="danger primary" disabled={isBusy || typed !== name}>
-            Delete topic
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <Confirm
+      title={`Delete ${name}`}
+      name={name}
+      label="Delete topic"
+      run={() => call("delete", "/v1/topics/{topic}", { path: { topic: name }, headers: condition(etag) })}
+      onDone={() => go(topics.link([]))}
+      onClose={onClose}
+    >
+      The topic and all of its records are removed, with the offsets of all groups in it. This cannot be undone.
+    </Confirm>
   );
 }

@@ -1,12 +1,14 @@
 /** Partitions with their marks and sizes, and how evenly the records are spread. */
 import type { JSX } from "preact";
 import { get, type Schemas } from "../../api/client";
+import { may } from "../../api/rights";
 import { bytes, count, percent, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
 import { messages } from "../../routes";
 import { useRows } from "../../ui/virtual";
 import { ratesOf, useHistory } from "../overview/history";
+import { GroupTable } from "../groups/table";
 import type { TabProps } from "./topic";
 
 type Partition = Schemas["Partition"];
@@ -56,7 +58,21 @@ export function Partitions({ topic }: TabProps): JSX.Element {
         </ul>
       )}
       {list.data && <Rows topic={name} partitions={partitions} largest={largest} size={size} />}
+      {may("read", name) && <Readers topic={name} />}
     </>
+  );
+}
+
+/** The groups that have stored an offset in the topic. */
+function Readers({ topic }: { topic: string }): JSX.Element {
+  const list = useLoad(topic, (signal) => get("/v1/group-lags", { query: { topic }, signal }), 15_000);
+  return (
+    <section class="after" aria-label="Groups of the topic">
+      <h2>Groups that read it</h2>
+      <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} />
+      {list.data?.groups.length === 0 && <p class="quiet">No group has stored an offset in this topic.</p>}
+      {list.data && list.data.groups.length > 0 && <GroupTable rows={list.data.groups} height="320px" />}
+    </section>
   );
 }
 

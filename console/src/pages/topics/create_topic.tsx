@@ -1,9 +1,9 @@
 /** A form that makes a topic; it knows Kafka's configuration keys, their defaults and what they mean. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Problem } from "../../api/client";
+import { call, get, type Problem } from "../../api/client";
 import { Dialog } from "../../ui/dialog";
-import { asProblem } from "../../ui/load";
+import { asProblem, useLoad } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
 import { topic } from "../../routes";
 import { go } from "../../ui/router";
@@ -11,8 +11,18 @@ import { choicesOf, FIRST_KEYS, parsed, readable, useConfigKeys, type ConfigKey 
 
 const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 
+/** As many partitions as the service lets a topic have. */
+export function useMostPartitions(): number | undefined {
+  const { data } = useLoad("limits", (signal) => get("/v1/limits", { signal }));
+  const most = data?.limits["max_partitions_per_topic"];
+  return most === undefined ? undefined : Number(most);
+}
+
+const RESERVED = /^(?:__consumer_offsets|__transaction_state|__share_group_state|__cluster_metadata|__remote_log_metadata|__tidelog.*)$/;
+
 /** Why a name is no topic's name in Kafka; empty if it is one. */
 export function nameFault(name: string): string {
+  if (RESERVED.test(name)) return "The name is reserved for a topic that brokers, or the service, keep for themselves.";
   if (NAME.test(name) && name !== "." && name !== "..") return "";
   if (name.length > 249) return "A name has at most 249 characters.";
   return "A name has letters, digits, dots, underscores and hyphens only.";
@@ -25,6 +35,7 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
   const [problem, fail] = useState<Problem | undefined>();
   const [isBusy, busy] = useState(false);
   const known = useConfigKeys();
+  const most = useMostPartitions();
   const fault = name && nameFault(name);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
@@ -53,7 +64,7 @@ export function CreateTopic({ onClose }: { onClose: () => void }): JSX.Element {
           </Field>
           <Field label="Partitions" hint="More can be added later, fewer cannot.">
             {(id) => (
-              <input id={id} type="number" required min="1" max="10000" value={partitions} onInput={(event) => setPartitions(event.currentTarget.value)} />
+              <input id={id} type="number" required min="1" max={most} value={partitions} onInput={(event) => setPartitions(event.currentTarget.value)} />
             )}
           </Field>
         </div>
