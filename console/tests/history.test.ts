@@ -13,8 +13,8 @@ test("a topic's rate is that of the last whole minute", () => {
     { topic: "a", records_in: [600, 60], bytes_in: [0, 120n], size_bytes: 1 },
     { topic: "b", records_in: [], bytes_in: [], size_bytes: null },
   ];
-  const rates = ratesOf({ topics } as never as History);
-  expect(rates.get("a")).toEqual({ records: 1, bytes: 2 });
-  expect(rates.get("b")).toEqual({ records: 0, bytes: 0 });
-  expect(ratesOf(undefined).size).toBe(0);
+  const rates = ratesOf({ topics, minutes: [1] } as never as History);
+  expect(rates?.get("a")).toEqual({ records: 1, bytes: 2 });
+  expect(rates?.get("b")).toEqual({ records: 0, bytes: 0 });
+  expect(ratesOf({ topics, minutes: [] } as never as History)).toBeUndefined(); // no whole minute yet
 });

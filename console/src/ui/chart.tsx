@@ -110,7 +110,7 @@ function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<C
         label: line.name,
         stroke: colour(COLOURS[at] ?? "--accent"),
         width: 1.5,
-        points: { show: false },
+        points: { show: (plot: uPlot) => plot.data[0].length < 3, size: 4 }, // a single one makes no line
         spanGaps: false,
       })),
     ],

@@ -33,7 +33,7 @@ export function Groups(): JSX.Element {
             </span>
           </div>
           {list.data && found.length === 0 && <p class="quiet">No group has that in its name.</p>}
-          {found.length > 0 && <GroupTable rows={found} height="calc(100vh - 220px)" />}
+          {found.length > 0 && <GroupTable rows={found} />}
         </>
       )}
     </>

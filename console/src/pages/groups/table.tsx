@@ -3,12 +3,15 @@ import type { JSX } from "preact";
 import type { Schemas } from "../../api/client";
 import { group } from "../../routes";
 import { count, duration } from "../../ui/format";
+import { useRoom } from "../../ui/room";
 import { useRows } from "../../ui/virtual";
 
 const ROW_PIXELS = 30;
 
-export function GroupTable({ rows, height }: { rows: Schemas["GroupLagSummary"][]; height: string }): JSX.Element {
+/** `most` bounds the height in pixels; without it the list takes what the window has. */
+export function GroupTable({ rows, most = Infinity }: { rows: Schemas["GroupLagSummary"][]; most?: number }): JSX.Element {
   const { scroller, virtual } = useRows(rows.length, ROW_PIXELS, (index) => rows[index]?.group ?? index);
+  const room = useRoom(scroller);
   return (
     <div class="group-list">
       <div class="row-head" aria-hidden="true">
@@ -17,7 +20,7 @@ export function GroupTable({ rows, height }: { rows: Schemas["GroupLagSummary"][
         <span class="column">Lag ↓</span>
         <span class="column">Oldest unread</span>
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Groups" tabIndex={0} style={{ height: `min(${2 + ROW_PIXELS * rows.length}px, ${height})` }}>
+      <div class="rows" ref={scroller} data-list role="list" aria-label="Groups" tabIndex={0} style={{ height: `${Math.min(room, most, 2 + ROW_PIXELS * rows.length)}px` }}>
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map((item) => {
             const row = rows[item.index];

@@ -48,7 +48,7 @@ export function BytesView({ title, base64, absent }: { title: string; base64: st
           <JsonView node={tree} />
         </div>
       ) : (
-        <pre class="shown" tabIndex={0} role="region" aria-label={`${title} as ${NAMES[view]}`}>
+        <pre class={view === "hex" ? "shown hex" : "shown"} tabIndex={0} role="region" aria-label={`${title} as ${NAMES[view]}`}>
           {shown() || <span class="quiet">empty</span>}
         </pre>
       )}

@@ -1,8 +1,10 @@
 /** One message in full. */
 import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
 import { may } from "../../api/rights";
 import { count } from "../../ui/format";
 import { Copy, Time } from "../../ui/parts";
+import { useRoom } from "../../ui/room";
 import { BytesView } from "./bytes_view";
 import { toMessage } from "../../routes";
 import { curlOf } from "./export";
@@ -18,14 +20,16 @@ interface Props {
 
 export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Element {
   const { partition, offset } = message;
+  const place = useRef<HTMLElement>(null);
+  const room = useRoom(place);
   const read = `/v1/topics/${encodeURIComponent(topic)}/partitions/${partition}/records?offset=${offset}&max_records=1`;
   return (
-    <aside class="detail" aria-label="Message">
+    <aside ref={place} class="detail" aria-label="Message" style={{ "--room": `${room}px` }}>
       <header>
         <h2>
           Offset {count(offset)} <span class="quiet">in partition {partition}</span>
         </h2>
-        <button type="button" class="plain" aria-label="Close" onClick={onClose}>
+        <button type="button" class="plain" aria-label="Close" data-close onClick={onClose}>
           ✕
         </button>
       </header>

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { bytes, localTime, relativeTime, utcTime } from "../../ui/format";
+import { useRoom } from "../../ui/room";
 import { useRows } from "../../ui/virtual";
 import type { Message } from "./message";
 
@@ -18,6 +19,7 @@ interface Props {
 
 export function List({ messages, partitions, open, onOpen, onEnd }: Props): JSX.Element {
   const { scroller, virtual } = useRows(messages.length, ROW_PIXELS, (index) => messages[index]?.id ?? index);
+  const room = useRoom(scroller);
   const first = useRef(messages[0]);
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -42,7 +44,7 @@ export function List({ messages, partitions, open, onOpen, onEnd }: Props): JSX.
         <span class="grow">Value</span>
         <span class="m-size">Bytes</span>
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Messages" style={{ height: `min(100vh - 272px, ${messages.length * ROW_PIXELS + 2}px)` }}>
+      <div class="rows" ref={scroller} data-list role="list" aria-label="Messages" tabIndex={0} style={{ height: `${Math.min(room, messages.length * ROW_PIXELS + 2)}px` }}>
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {items.map((item) => {
             const message = messages[item.index];

@@ -160,7 +160,9 @@ export class Reader {
 
   /** The next messages, as many as are certain to come next. */
   async next(signal: AbortSignal): Promise<Message[]> {
-    await this.#fill(signal);
+    // What the service passes over is not waited for: the session puts in order what was found.
+    const isSought = this.scope.pushed.filter !== "";
+    while ((await this.#fill(signal)) && !isSought) continue;
     const active = this.cursors.filter((cursor) => cursor.buffer.length);
     const merged: Message[] = [];
     while (active.length) {
@@ -180,10 +182,10 @@ export class Reader {
     return this.scope.start.from === "newest" ? a > b : a < b;
   }
 
-  /** One request for up to a hundred partitions that have nothing at hand. */
-  async #fill(signal: AbortSignal): Promise<void> {
+  /** One request for up to a hundred partitions that have nothing at hand; false if all have something. */
+  async #fill(signal: AbortSignal): Promise<boolean> {
     const waiting = this.cursors.filter((cursor) => !cursor.buffer.length && !cursor.isRead).slice(0, TOGETHER);
-    if (!waiting.length) return;
+    if (!waiting.length) return false;
     const ahead = this.#ahead?.catch(() => undefined); // stopped, or failed: ask again
     this.#ahead = undefined;
     const entries = (await ahead) ?? (await this.#request(waiting, signal));
@@ -199,6 +201,7 @@ export class Reader {
       this.#ahead = this.#request([only], signal); // the service works while the page filters
       this.#ahead.catch(() => undefined);
     }
+    return true;
   }
 
   async #request(cursors: Cursor[], signal: AbortSignal): Promise<Entry[]> {

@@ -62,6 +62,7 @@ export class Session {
       this.#reader ??= await openReader({ ...this.look, start }, signal);
       const wanted = this.#found.length + STEP_MATCHES;
       const wantedBytes = this.#foundBytes + STEP_BYTES;
+      const isSought = this.look.pushed.filter !== "" && this.#reader.cursors.length > 1;
       let shownAt = 0;
       while (!this.#reader.isExhausted && !this.#isFull && this.#found.length < wanted && this.#foundBytes < wantedBytes) {
         for (const message of await this.#reader.next(signal)) {
@@ -69,6 +70,7 @@ export class Session {
           this.#found.push(message);
           this.#foundBytes += message.storedBytes;
         }
+        if (isSought) this.#found.sort(start.from === "newest" ? (a, b) => Number(b.timestamp) - Number(a.timestamp) : (a, b) => Number(a.timestamp) - Number(b.timestamp));
         if (performance.now() - shownAt < SHOW_EVERY_MS) continue;
         this.#show();
         await new Promise((resolve) => setTimeout(resolve)); // let the page draw

@@ -230,8 +230,8 @@ function Busiest({ history }: { history: Loaded<History> }): JSX.Element | null 
                 <td class="name">
                   <a href={topicPage.link([one.topic, ""])}>{one.topic}</a>
                 </td>
-                <td class="number">{rate(rates.get(one.topic)?.records ?? 0)}</td>
-                <td class="number">{bytes(rates.get(one.topic)?.bytes ?? 0)}</td>
+                <td class="number">{rates ? rate(rates.get(one.topic)?.records ?? 0) : "–"}</td>
+                <td class="number">{rates ? bytes(rates.get(one.topic)?.bytes ?? 0) : "–"}</td>
                 <td class="nowrap">
                   <Spark values={one.bytes_in.map(Number)} />
                 </td>

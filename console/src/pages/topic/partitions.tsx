@@ -22,7 +22,7 @@ export function Partitions({ topic }: TabProps): JSX.Element {
   const list = useLoad(name, (signal) => get("/v1/topics/{topic}/partitions", { path: { topic: name }, signal }), 3000);
   const partitions = list.data?.partitions ?? [];
   const offline = list.data?.offline_partitions ?? [];
-  const grown = ratesOf(useHistory().data).get(name);
+  const grown = ratesOf(useHistory().data)?.get(name);
   const size = sum(partitions, (one) => BigInt(one.size_bytes));
   const records = sum(partitions, (one) => BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
   const largest = partitions.reduce((most, one) => (BigInt(one.size_bytes) > most ? BigInt(one.size_bytes) : most), 0n);
@@ -71,7 +71,7 @@ function Readers({ topic }: { topic: string }): JSX.Element {
       <h2>Groups that read it</h2>
       <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} />
       {list.data?.groups.length === 0 && <p class="quiet">No group has stored an offset in this topic.</p>}
-      {list.data && list.data.groups.length > 0 && <GroupTable rows={list.data.groups} height="320px" />}
+      {list.data && list.data.groups.length > 0 && <GroupTable rows={list.data.groups} most={320} />}
     </section>
   );
 }

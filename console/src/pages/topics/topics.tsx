@@ -7,6 +7,7 @@ import { count, counted, rate } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Search, Time } from "../../ui/parts";
 import { topic as topicPage, topics as address } from "../../routes";
+import { useRoom } from "../../ui/room";
 import { useRows } from "../../ui/virtual";
 import { ratesOf, useHistory, type History } from "../overview/history";
 import { readable, useConfigKeys, type ConfigKeys } from "./config_keys";
@@ -80,7 +81,7 @@ function useShown(topics: Summary[] | undefined, history: History | undefined, k
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = (topics ?? [])
       .filter(({ topic }) => words.every((word) => topic.toLowerCase().includes(word)))
-      .map((one) => ({ ...one, rate: history && (rates.get(one.topic)?.records ?? 0), kept: keptOf(one.overrides, known) }));
+      .map((one) => ({ ...one, rate: rates && (rates.get(one.topic)?.records ?? 0), kept: keptOf(one.overrides, known) }));
     return order === "name" ? rows : rows.sort((a, b) => KEYS[order](b) - KEYS[order](a));
   }, [topics, history, known, search, order]);
 }
@@ -96,6 +97,7 @@ export function keptOf(overrides: Record<string, string>, known: ConfigKeys | un
 
 function List({ rows, order }: { rows: Row[]; order: Order }): JSX.Element {
   const { scroller, virtual } = useRows(rows.length, ROW_PIXELS, (index) => rows[index]?.topic ?? index);
+  const room = useRoom(scroller);
   if (!rows.length) return <p class="quiet">No topic has that in its name.</p>;
   return (
     <div class="topic-list">
@@ -106,7 +108,7 @@ function List({ rows, order }: { rows: Row[]; order: Order }): JSX.Element {
           <SortBy key={column.order} {...column} current={order} />
         ))}
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Topics" tabIndex={0} style={{ height: `min(100vh - 220px, ${rows.length * ROW_PIXELS + 2}px)` }}>
+      <div class="rows" ref={scroller} data-list role="list" aria-label="Topics" tabIndex={0} style={{ height: `${Math.min(room, rows.length * ROW_PIXELS + 2)}px` }}>
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map((item) => {
             const row = rows[item.index];
