@@ -237,6 +237,7 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 "log_id": "KtuN7ittTxq0YZTNXCrBbw.0",
             },
         ],
+        "offline_partitions": [],
     },
     "Partition": {
         "log_start_offset": 0,

@@ -17,6 +17,7 @@ from schemas.common import (
     NextPageToken,
     OffsetOrEnd,
     PartitionNumber,
+    Positive,
     TimestampMs,
     TopicShown,
 )
@@ -98,7 +99,7 @@ class LagListParameters(LagParameters):
     topics."""
     search: Annotated[str, Field(max_length=255)] = ""
     """Return only groups whose name contains this, whatever the case. Default: empty, all."""
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: Annotated[Positive, Field(le=1000)] = 100
     """Groups in the answer at most. Default 100."""
 
 

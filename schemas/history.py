@@ -82,3 +82,4 @@ class History(ResponseModel):
     topics: list[TopicHistory]
     """At most 100: those to which most bytes were appended, then the largest."""
     totals: ServiceTotals
+    """Sums as of now."""

@@ -356,7 +356,7 @@ class IngestRefusal(ResponseModel):
     """When it was refused, epoch milliseconds."""
     reason: str
     """Why, by the reasons of `tidelog_ingest_refused_total`, such as `signature_mismatch`."""
-    status: Annotated[int, Field(ge=400, le=599)]
+    status: Annotated[int, INT32, Field(ge=400, le=599)]
     """HTTP status of the answer."""
     code: str
     """Code of the problem document that the sender got."""

@@ -123,6 +123,7 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
                 },
             }
         ],
+        "damage": [],
     },
     "RollReport": {
         "log_start_offset": 0,

@@ -1,4 +1,4 @@
-"""Links, the Back button and copied commands mean what the page shows (K2)."""
+"""Links, the Back button and copied commands mean what the page shows."""
 
 import re
 import subprocess

@@ -46,7 +46,7 @@ def test_a_restarted_service_is_found_again(browser: Browser, tmp_path: Path) ->
 
 
 def test_a_tail_that_is_cut_off_says_so(browser: Browser, tmp_path: Path) -> None:
-    """Not “Live” while the service is down; live again with what came meanwhile (K7)."""
+    """Not “Live” while the service is down; live again with what came meanwhile."""
     with ExitStack() as first:
         served = first.enter_context(serving(tmp_path / "data"))
         put_topic(served.url)

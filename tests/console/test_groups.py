@@ -28,7 +28,7 @@ def stored(client: httpx.Client) -> list[int]:
 
 
 def test_the_worst_come_first_on_each_list(console: Console, client: httpx.Client) -> None:
-    """On the page of groups, the overview and the topic's page, in records and in time (K5)."""
+    """On the page of groups, the overview and the topic's page, in records and in time."""
     for name, offset in (("aaa", 10), ("zzz", 0)):
         cursor = f"/v1/groups/{name}/offsets/events/1"
         client.put(cursor, json={"offset": offset}).raise_for_status()

@@ -90,7 +90,7 @@ def test_an_address_with_a_token_is_shown_once(console: Console, client: httpx.C
     console.page.get_by_role("list", name="Tokens").get_by_role("listitem").wait_for()
     assert address not in console.page.content()
     console.button("Revoke", exact=False).click()
-    assert client.post(address, content=b"plain", headers=plain).status_code == 200  # not yet (K7)
+    assert client.post(address, content=b"plain", headers=plain).status_code == 200  # not yet
     console.button("Revoke it").click()
     tokens = console.page.get_by_role("list", name="Tokens").get_by_role("listitem")
     tokens.wait_for(state="hidden")
@@ -109,7 +109,7 @@ def test_a_delivery_that_the_service_refuses_is_explained(
 
 
 def test_a_profile_goes_when_the_topic_was_typed(console: Console, client: httpx.Client) -> None:
-    """Its secrets cannot be had back: one click is not enough (K7)."""
+    """Its secrets cannot be had back: one click is not enough."""
     signature = {"scheme": "github", "secrets": [SECRET]}
     client.put(PROFILE, json={"signature": signature}).raise_for_status()
     console.open("topics/hooks/ingest")

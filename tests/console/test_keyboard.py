@@ -1,4 +1,4 @@
-"""The main tasks without a mouse, and pages that scroll in one place only (K8)."""
+"""The main tasks without a mouse, and pages that scroll in one place only."""
 
 import shutil
 from collections.abc import Iterator

@@ -98,7 +98,7 @@ def test_what_a_deletion_and_a_truncation_give_up_is_told_before(
     console.button("Delete records…").click()
     console.page.get_by_label("Delete what is below offset").fill("5")
     console.text("5 offsets are given up.").wait_for()
-    assert console.button("Delete them").is_disabled()  # the same ceremony for the same loss (K7)
+    assert console.button("Delete them").is_disabled()  # the same ceremony for the same loss
     console.page.get_by_label("Type the topic's name").fill("events")
     console.button("Delete them").click()
     console.page.get_by_role("dialog").wait_for(state="hidden")

@@ -201,7 +201,7 @@ def aborted(client: httpx.Client, action: str | None, sequence: int = 0) -> None
 def test_what_no_transaction_committed_is_told(
     console: Console, client: httpx.Client, query: str
 ) -> None:
-    """Aborted and open records carry a tag; a choice leaves them out (K4)."""
+    """Aborted and open records carry a tag; a choice leaves them out."""
     fill(client, "events", [{"value": "plain"}])
     aborted(client, "abort")
     aborted(client, "commit", 2)
@@ -225,7 +225,7 @@ def test_what_no_transaction_committed_is_told(
 def test_a_search_goes_on_behind_damage(
     console: Console, client: httpx.Client, tmp_path: Path, query: str
 ) -> None:
-    """The damaged batch is passed over and named, with a link to its place in the log (K4)."""
+    """The damaged batch is passed over and named, with a link to its place in the log."""
     for number in range(9):
         fill(client, "events", [{"value": f"v{number}{part}"} for part in range(3)])
     (file,) = (tmp_path / "data" / "events-0").glob("*.log")
@@ -247,7 +247,7 @@ def test_a_search_goes_on_behind_damage(
 
 
 def test_large_values_come_by_their_bytes(console: Console, client: httpx.Client) -> None:
-    """The newest of a hundred values of 850 KB is there after a few of them (K6)."""
+    """The newest of a hundred values of 850 KB is there after a few of them."""
     text = "x" * 850_000
     client.put("/v1/topics/large", json={"config": {"max.message.bytes": 900_000}})
     for _ in range(100):
@@ -263,7 +263,7 @@ def test_large_values_come_by_their_bytes(console: Console, client: httpx.Client
 
 
 def test_many_partitions_take_few_requests(console: Console, client: httpx.Client) -> None:
-    """Three hundred of them are read a hundred at a time (K6)."""
+    """Three hundred of them are read a hundred at a time."""
     client.put("/v1/topics/wide", json={"partitions": 300}).raise_for_status()
     for partition in range(300):
         path = f"/v1/topics/wide/partitions/{partition}/records"
@@ -276,7 +276,7 @@ def test_many_partitions_take_few_requests(console: Console, client: httpx.Clien
 
 
 def test_only_what_a_filter_wants_is_sent(console: Console, client: httpx.Client) -> None:
-    """The service compares members, headers and times; a time is where the read starts (K6)."""
+    """The service compares members, headers and times; a time is where the read starts."""
     old = [{"value": {"n": n}, "timestamp": START_MS + n} for n in range(5000)]
     fill(client, "events", old)
     fill(client, "events", [{"key": "new", "value": {"n": -1, "größe": 5}}])

@@ -94,7 +94,7 @@ def test_keys_are_listed_for_administrators_alone(console: Console, tmp_path: Pa
 def test_a_directory_that_fails_is_red_on_the_first_screen(
     browser: Browser, tmp_path: Path
 ) -> None:
-    """One of two: what, where and what to do; the logs of the other go on (K1)."""
+    """One of two: what, where and what to do; the logs of the other go on."""
     more = (tmp_path / "second",)
     with (
         serving(tmp_path / "data", more_data_directories=more) as served,
@@ -113,7 +113,7 @@ def test_a_directory_that_fails_is_red_on_the_first_screen(
 
 
 def test_a_directory_that_is_missing_is_told_everywhere(browser: Browser, tmp_path: Path) -> None:
-    """At the start: red, with what is offline; what is online has its rows and its records (K1)."""
+    """At the start: red, with what is offline; what is online has its rows and its records."""
     more = (tmp_path / "second",)
     with (
         serving(tmp_path / "data", more_data_directories=more) as served,
@@ -150,7 +150,7 @@ def test_a_directory_that_is_missing_is_told_everywhere(browser: Browser, tmp_pa
 
 
 def test_damage_is_red_until_it_is_gone(browser: Browser, tmp_path: Path) -> None:
-    """With its place, also after a restart; green again when it was mended (K1)."""
+    """With its place, also after a restart; green again when it was mended."""
     with (
         serving(tmp_path / "data") as served,
         httpx.Client(base_url=served.url) as client,
@@ -180,7 +180,7 @@ def test_damage_is_red_until_it_is_gone(browser: Browser, tmp_path: Path) -> Non
 def test_the_first_screen_shows_what_a_scraper_would_have(
     console: Console, client: httpx.Client, served: Served
 ) -> None:
-    """Charts of the time before it was opened, and sums of all topics, not of a page (K3)."""
+    """Charts of the time before it was opened, and sums of all topics, not of a page."""
     for number in range(1_003):
         client.put(f"/v1/topics/t{number:04}", json={}).raise_for_status()
     client.post("/v1/topics/t1002/ingest", json={"n": "x" * 1000}).raise_for_status()
@@ -212,7 +212,7 @@ async def looked(served: Served, times: int) -> None:
 
 
 def test_health_is_unknown_without_the_metrics_scope(browser: Browser, tmp_path: Path) -> None:
-    """Without the scope `metrics`: no green line and no zeros, but a failed disk is told (K1)."""
+    """Without the scope `metrics`: no green line and no zeros, but a failed disk is told."""
     reader = create_key(tmp_path / "data", "reader", "read:*", "admin:*")
     with serving(tmp_path / "data", more_data_directories=(tmp_path / "second",)) as served:
         httpx.put(f"{served.url}/v1/topics/events", json={}, headers=bearer(reader))

@@ -28,7 +28,7 @@ async def shown(api: Api, key: str = "") -> Any:
 
 
 async def test_a_point_counts_what_happened_since_the_one_before(api: Api) -> None:
-    """Requests, appends, records and bytes of the interval alone, and how long appends took."""
+    """Requests, appends, records and bytes of the interval, and how long appends took (H10)."""
     looked(api)
     await api.append(1, 2, 3)
     looked(api)
@@ -113,7 +113,7 @@ async def test_lists_say_how_large_and_how_recent_a_topic_is(api: Api) -> None:
 
 
 async def test_metrics_are_compressed_for_those_who_ask(api: Api) -> None:
-    """A scrape of thousands of series is a tenth of its size on the way (K3 of the console)."""
+    """A scrape of thousands of series is a tenth of its size on the way."""
     answer = await api.client.get("/metrics", headers={"accept-encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.text.startswith("# HELP")

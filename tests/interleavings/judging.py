@@ -18,7 +18,7 @@ from engine.errors import (
     Recovering,
     SegmentNotFound,
 )
-from engine.log.read.reader import Split
+from engine.log.read.extent import Split
 from engine.log.read.segment_files import SegmentFile
 from engine.log.results import Fetched, Listing
 from engine.state.watermarks import Watermarks

@@ -125,6 +125,7 @@ _OF_ANSWERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("tailRecords", "200"): (*MARKS, "Link", "X-Accel-Buffering"),
     ("tailTopic", "200"): ("X-Accel-Buffering",),
     ("kafkaRestReadRecords", "200"): MARKS,
+    ("getMetrics", "200"): _JSON,  # text that is compressed all the same
     ("getOffsets", "200"): (*MARKS, "ETag", "Link"),
     ("getOffsetAt", "200"): (*MARKS, "ETag", "Link"),
     ("downloadSegment", "200"): _FILE,

@@ -17,12 +17,10 @@ size of the range.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from functools import partial
-from itertools import accumulate, islice
-from typing import Final, NamedTuple, TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 from engine.errors import (
     CorruptIndex,
@@ -32,282 +30,39 @@ from engine.errors import (
     StoredDataCorrupt,
 )
 from engine.log.index_repair import mending
+from engine.log.read.extent import Extent, Split
 from engine.log.read.fetch import (
     ReadRequest,
     ensure_in_range,
     ensure_known,
     fetch,
-    readable_end,
 )
 from engine.log.read.segment_files import (
     FileCheck,
     FileKind,
     SegmentFile,
-    batch_at,
     check_log,
     committed,
     listed,
     open_file,
     read_log,
 )
+from engine.log.read.times import Bounds, first_at_or_after, with_max_timestamp
 from engine.log.results import Committed, DamagedPlace, Fetched, Listing, LogTag
 from engine.log.state import LogCore, LogState, LogView
-from engine.records.batch import BatchView
 from engine.records.budget import DecodeBudget
-from engine.records.compiled import CompiledRecord
-from engine.records.parts import records_of
-from engine.records.record import Record
-from engine.segment.file_records import BatchPosition, NotCached
-from engine.segment.index_checks import ensure_true, floor_by_time
+from engine.segment.file_records import NotCached
 from engine.segment.segment import Segment
 from engine.segment.segments import SegmentSnapshot
 from engine.types import (
-    INT64_MAX,
-    NO_LEADER_EPOCH,
     Buffer,
     FetchIsolation,
-    OffsetMetadata,
     TimestampAndOffset,
 )
 
 
 def _no_version(_: Segment) -> str:
     return ""
-
-
-class Bounds(NamedTuple):
-    """The range and the cost limits of a look-up."""
-
-    log_start_offset: int
-    limit_bytes: int
-    """The limit for one decoded batch."""
-    budget: DecodeBudget | None = None
-    """For all batches together; None means unlimited."""
-
-    @contextmanager
-    def records(self, batch: BatchView) -> Iterator[Iterator[CompiledRecord | Record]]:
-        """Yield an iterator over the records of a batch within the bounds, with memory reserved."""
-        budget, limit_bytes = self.budget, self.limit_bytes
-        with nullcontext() if budget is None else budget.decoding(batch.content_bound(limit_bytes)):
-            records = records_of(batch, limit_bytes=limit_bytes, budget=budget)
-            yield (record for record in records if record.offset >= self.log_start_offset)
-
-
-def first_at_or_after(
-    timestamp_ms: int, segments: SegmentSnapshot, bounds: Bounds
-) -> TimestampAndOffset | None:
-    """Return the first record at or after a time, from the log start on."""
-    for segment in _present(segments, bounds.log_start_offset):
-        if segment.largest_timestamp >= timestamp_ms:
-            found = _search(segment, timestamp_ms, bounds)
-            if found is not None:
-                return found
-    return None
-
-
-def with_max_timestamp(segments: SegmentSnapshot, bounds: Bounds) -> TimestampAndOffset | None:
-    """Return the first record with the largest timestamp, from the log start on, if any.
-
-    Messages of magic 0 have no timestamps and are skipped.
-    """
-    best: TimestampAndOffset | None = None
-    present = [
-        segment for segment in _present(segments, bounds.log_start_offset) if segment.size_bytes
-    ]
-    for segment in sorted(present, key=lambda one: one.maximum.timestamp, reverse=True):
-        if best is not None and not _may_beat(best, segment.maximum.timestamp, segment.base_offset):
-            break
-        best = _better(best, _newest_in(segment, bounds))
-    return best
-
-
-def _present(segments: SegmentSnapshot, log_start_offset: int) -> Sequence[Segment]:
-    """Return the segments that may hold records at or after the log start."""
-    return segments.segments[max(0, segments.floor_index(log_start_offset)) :]
-
-
-def _newest_in(segment: Segment, bounds: Bounds) -> TimestampAndOffset | None:
-    """Return the first record with the largest timestamp, from the log start on.
-
-    Usually it is in the batch that the segment records as its maximum. If that batch lies below the
-    log start, or compaction emptied it, all headers from the log start on are read, and the batches
-    with the latest timestamps are decoded.
-    """
-    starting_offset = bounds.log_start_offset
-    maximum = segment.maximum
-    ensure_true(segment, maximum)
-    noted = segment.locate(max(maximum.offset, starting_offset))
-    if noted is not None and maximum.offset >= starting_offset:
-        noted_batches = segment.records.batches(noted.position, noted.end)
-        best = _newest_of(next(noted_batches)[1], bounds)
-        if best is not None and best.timestamp == maximum.timestamp:
-            return best
-    first = segment.locate(starting_offset)
-    if first is None:
-        return None
-    headers = list(segment.headers(first.position))
-    best = None
-    for position, header in sorted(headers, key=lambda one: one[1].max_timestamp, reverse=True):
-        if best is not None and not _may_beat(best, header.max_timestamp, header.base_offset):
-            break
-        _, batch = next(segment.records.batches(position, position + header.size_bytes))
-        best = _better(best, _newest_of(batch, bounds))
-    return best
-
-
-def _newest_of(batch: BatchView, bounds: Bounds) -> TimestampAndOffset | None:
-    best: TimestampAndOffset | None = None
-    if batch.header.magic > 0:
-        with bounds.records(batch) as records:
-            for record in records:
-                if best is None or record.timestamp > best.timestamp:
-                    best = _answer(batch, record)
-    return best
-
-
-def _better(
-    one: TimestampAndOffset | None, other: TimestampAndOffset | None
-) -> TimestampAndOffset | None:
-    """Return the later of two results; if equal, the one with the lower offset."""
-    if one is None or other is None:
-        return one or other
-    return other if _may_beat(one, other.timestamp, other.offset) else one
-
-
-def _may_beat(best: TimestampAndOffset, timestamp_ms: int, offset: int) -> bool:
-    return (timestamp_ms, -offset) > (best.timestamp, -best.offset)
-
-
-def _search(segment: Segment, timestamp_ms: int, bounds: Bounds) -> TimestampAndOffset | None:
-    entry = floor_by_time(segment, timestamp_ms)
-    first = segment.locate(max(entry.offset, bounds.log_start_offset))
-    if first is None:
-        return None
-    for _, batch in segment.records.batches(first.position, segment.size_bytes):
-        if batch.header.max_timestamp >= timestamp_ms:
-            with bounds.records(batch) as records:
-                for record in records:
-                    if record.timestamp >= timestamp_ms:
-                        return _answer(batch, record)
-    return None
-
-
-def _answer(batch: BatchView, record: CompiledRecord | Record) -> TimestampAndOffset:
-    epoch = batch.header.leader_epoch
-    return TimestampAndOffset(
-        record.timestamp, record.offset, None if epoch == NO_LEADER_EPOCH else epoch
-    )
-
-
-class Split(NamedTuple):
-    """A range of offsets, end exclusive, and the bytes to read for it."""
-
-    start_offset: int
-    end_offset: int
-    size_bytes: int
-    """The bytes of the whole batches that a read of it returns; read_committed may return fewer."""
-
-
-class _Place(NamedTuple):
-    """A boundary between two batches: the offset after it, and the readable bytes before it."""
-
-    offset: int
-    position: int
-
-
-class Extent:
-    """A range of offsets as one sequence of bytes across its segments."""
-
-    def __init__(
-        self, start_offset: int, end_offset: int, bound: OffsetMetadata, segments: SegmentSnapshot
-    ) -> None:
-        """Look up both ends. The end is neither below the start nor above the bound."""
-        assert start_offset <= end_offset <= bound.offset
-        first = max(0, segments.floor_index(start_offset))
-        last = max(first, segments.floor_index(end_offset))
-        self._segments: Sequence[Segment] = segments.segments[first : last + 1]
-        self._base_offsets = segments.base_offsets[first : last + 1]
-        self._ends = [readable_end(segment, bound) for segment in self._segments]
-        self._starts = [0, *accumulate(self._ends)]
-        start = self._position_of(start_offset)
-        self._start = _Place(start_offset, start)
-        # The batch that holds the last offset belongs to the range, even if it ends after it.
-        self._end = _Place(end_offset, max(start, self._position_behind(end_offset - 1)))
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all batches that hold an offset of the range."""
-        return self._end.position - self._start.position
-
-    def cut(self, parts: int, max_offsets: int | None = None) -> Iterator[Split]:
-        """Yield the range in `parts` of about equal size; fewer if batches are large.
-
-        The parts ascend, without gap or overlap. With `max_offsets` they are cut further, until
-        none spans more offsets, unless a single batch does.
-        """
-        limit = INT64_MAX if max_offsets is None else max_offsets
-        start = self._start
-        while start.offset < self._end.offset:
-            stop = self._end
-            if parts > 1:
-                # Of the rest of the range, so that one large batch does not distort the later
-                # parts.
-                stop = self._near(start, start.position + (stop.position - start.position) // parts)
-                parts -= 1
-            while stop.offset - start.offset > limit:
-                middle = self._at(start, start.offset + limit)
-                if middle.offset >= stop.offset:
-                    break
-                yield _split(start, middle)
-                start = middle
-            yield _split(start, stop)
-            start = stop
-
-    def _near(self, after: _Place, position: int) -> _Place:
-        """Return the boundary nearest to a byte position, above `after`."""
-        index = bisect_right(self._starts, position, hi=len(self._ends)) - 1
-        start, end = self._starts[index], self._ends[index]
-        if position - start >= end:
-            return self._end  # only a gap is left
-        batch = batch_at(self._segments[index], position - start, end)
-        first = _Place(batch.base_offset, start + batch.position)
-        behind = _Place(batch.last_offset + 1, start + batch.end)
-        is_first_nearer = position - first.position <= behind.position - position
-        nearest = first if is_first_nearer and first.offset > after.offset else behind
-        return min(nearest, self._end)
-
-    def _at(self, after: _Place, offset: int) -> _Place:
-        """Return the last boundary above `after` and at or before `offset`, or the first above."""
-        index, found = self._locate(offset)
-        start = self._starts[index]
-        if found is None:
-            return _Place(offset, start + self._ends[index])
-        if found.base_offset >= offset:
-            return _Place(offset, start + found.position)
-        if found.base_offset > after.offset:
-            return _Place(found.base_offset, start + found.position)
-        return _Place(found.last_offset + 1, start + found.end)
-
-    def _locate(self, offset: int) -> tuple[int, BatchPosition | None]:
-        """Return the index of an offset's segment, and the first batch at or after the offset."""
-        index = max(0, bisect_right(self._base_offsets, offset) - 1)
-        return index, self._segments[index].locate(offset, self._ends[index])
-
-    def _position_of(self, offset: int) -> int:
-        """Return the start of the first batch that holds `offset` or a later one."""
-        index, found = self._locate(offset)
-        return self._starts[index] + (self._ends[index] if found is None else found.position)
-
-    def _position_behind(self, offset: int) -> int:
-        """Return the end of the last batch that holds `offset` or an earlier one."""
-        index, found = self._locate(offset)
-        if found is None:
-            return self._starts[index] + self._ends[index]
-        return self._starts[index] + (found.end if found.base_offset <= offset else found.position)
-
-
-def _split(start: _Place, end: _Place) -> Split:
-    return Split(start.offset, end.offset, end.position - start.position)
 
 
 _Found = TypeVar("_Found")

@@ -124,7 +124,10 @@ OPERATIONS = {
     "getLiveness",
     "getReadiness",
     "getMetrics",
+    "getHistory",
     "getLimits",
+    "listGroupLags",
+    "listIngestRefusals",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import TooLarge
 from engine.log.log import Log
-from engine.log.read import reader
+from engine.log.read import times
 from engine.records.builder import build_batch
 from engine.records.header import Codec
 from engine.segment.segments import SegmentSnapshot
@@ -162,9 +162,9 @@ def test_a_start_that_retention_has_passed_meanwhile_hides_nothing(log: Log) -> 
     log.maintenance.run_retention()
     segments = SegmentSnapshot(tuple(segment_bases(log)), log.reader.segments)
     assert segments.base_offsets[0] == 1
-    bounds = reader.Bounds(log_start_offset=0, limit_bytes=ALL_BYTES)
-    latest = reader.with_max_timestamp(segments, bounds)
-    first = reader.first_at_or_after(START_MS + 15, segments, bounds)
+    bounds = times.Bounds(log_start_offset=0, limit_bytes=ALL_BYTES)
+    latest = times.with_max_timestamp(segments, bounds)
+    first = times.first_at_or_after(START_MS + 15, segments, bounds)
     assert (latest, first) == (
         TimestampAndOffset(START_MS + 30, 2, 0),
         TimestampAndOffset(START_MS + 20, 1, 0),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.errors import OffsetBelowLogStart, OffsetBeyondLogEnd
 from engine.index.offset import ENTRY
 from engine.log.log import Log
-from engine.log.read.reader import Split
+from engine.log.read.extent import Split
 from engine.records.header import BatchHeader
 from engine.types import AppendOrigin, FetchIsolation
 from tests.support.builders import World
