@@ -30,6 +30,8 @@ _MOST_POLLED: Final = 500
 """Partitions of one request; half of what the service takes by default."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_PASSED_OVER_S: Final = 5.0
+"""How often what a filter passes over is committed, so that nobody scans it again."""
 _SHOWN: Final = 20
 """Partitions that are named when the worker's share changes."""
 
@@ -60,6 +62,12 @@ class Share:
     """Whether it is held no more: what runs is to be stopped, and nothing is committed."""
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     """Offsets and records that are here and not handed on."""
+    read_end: int = 0
+    """End of what was read for `lines`, exclusive: nothing between them is for this worker."""
+    committed: int = 0
+    """The offset that the group has stored, as far as this worker knows."""
+    committed_at: float = 0.0
+    """When it was stored, or found, monotonic seconds."""
     failures: int = 0
     """How often the batch that is due has failed."""
     singles_until: int = 0
@@ -77,6 +85,8 @@ class Batch:
     partition: int
     first_offset: int
     last_offset: int
+    next_offset: int
+    """What is committed when it is done with."""
     attempt: int
     """From 1."""
     lines: Sequence[bytes]
@@ -101,6 +111,8 @@ class Plan:
     batch_records: int = 100
     attempts: int | None = None
     """How often a batch is tried; None: until it succeeds."""
+    filter: str | None = None
+    """Which records are handed on, in the service's grammar; the others are passed over."""
     dead_letter_topic: str | None = None
     """Where records go that have failed so often; without it the worker ends."""
     is_once: bool = False
@@ -258,8 +270,15 @@ class Worker:
         for number, share in tuple(self._shares.items()):
             if fences.get(number) != share.fence:
                 self._drop(share)
+        now = time.monotonic()
         for one in held:
-            share = Share(one["partition"], one["fence"], one["offset"])
+            share = Share(
+                one["partition"],
+                one["fence"],
+                one["offset"],
+                committed=one["offset"],
+                committed_at=now,
+            )
             self._shares.setdefault(share.partition, share).is_revoking = False
         for one in revoking:
             # One that is not known is what a process of this name had before.
@@ -277,6 +296,9 @@ class Worker:
         path = group_path(self._plan.group, "leases", self._plan.worker)
         self._connection.stop_waiting()  # once is enough
         try:
+            for share in tuple(self._shares.values()):
+                if share.phase in {Phase.IDLE, Phase.DRAINED} and self._has_passed(share):
+                    self._commit(share, share.offset)
             self._connection.send(Request("DELETE", path))
         except Failure as failure:
             self._say(f"the lease ends by itself: it could not be released: {failure}")
@@ -354,6 +376,7 @@ class Worker:
             ],
             "max_bytes": _PAGE_BYTES,
             "max_wait_ms": wait_ms,
+            "filter": self._plan.filter,
         }
         request = json_request("POST", "/v1/fetch", body, wait_ms=wait_ms)
         response = self._connection.send(request)
@@ -365,7 +388,27 @@ class Worker:
             for share, offset, entry in zip(shares, offsets, entries, strict=True):
                 if share.phase is Phase.IDLE and share.offset == offset and not share.is_lost:
                     self._bring(share, entry)
+            passed = [one for one in shares if self._is_due_for_commit(one)]
+            for share in passed:
+                share.phase = Phase.RUNNING  # so that no other thread reads on meanwhile
             self._changed.notify_all()
+        for share in passed:
+            self._commit(share, share.offset)
+            with self._changed:
+                share.phase = Phase.IDLE
+                self._changed.notify_all()
+
+    def _has_passed(self, share: Share) -> bool:
+        return self._plan.filter is not None and share.offset > share.committed
+
+    def _is_due_for_commit(self, share: Share) -> bool:
+        """Whether a filter has passed over records for so long that this is to be committed."""
+        return (
+            share.phase is Phase.IDLE
+            and not share.is_lost
+            and self._has_passed(share)
+            and time.monotonic() - share.committed_at >= _PASSED_OVER_S
+        )
 
     def _bring(self, share: Share, entry: _Entry) -> None:
         if entry.outcome == "failed":
@@ -381,6 +424,7 @@ class Worker:
         elif entry.records:
             lines = [bytes(record) for record in entry.records]
             share.lines = [(_offset.decode(line).offset, line) for line in lines]
+            share.read_end = entry.next_offset
             self._make_ready(share)
         elif entry.next_offset > share.offset:
             share.offset = entry.next_offset  # what lies there is not for readers
@@ -419,12 +463,14 @@ class Worker:
         plan = self._plan
         count = 1 if share.lines[0][0] < share.singles_until else plan.batch_records
         taken = share.lines[:count]
+        is_all = len(taken) == len(share.lines)
         return Batch(
             plan.topic,
             plan.group,
             share.partition,
             first_offset=taken[0][0],
             last_offset=taken[-1][0],
+            next_offset=share.read_end if is_all else taken[-1][0] + 1,
             attempt=share.failures + 1,
             lines=[line for _, line in taken],
             is_wanted=lambda: not share.is_lost,
@@ -435,13 +481,13 @@ class Worker:
         is_done = reason is None
         if reason is not None and not share.is_lost:
             is_done = self._has_failed(share, batch, reason)
-        is_done = is_done and not share.is_lost and self._commit(share, batch)
+        is_done = is_done and not share.is_lost and self._commit(share, batch.next_offset)
         with self._changed:
             if is_done:
                 self.report.batches += 1
                 self.report.records += len(batch.lines)
                 share.failures = 0
-                share.offset = batch.last_offset + 1
+                share.offset = batch.next_offset
                 del share.lines[: len(batch.lines)]
             if share.is_lost or self._is_stopping or not share.lines:
                 share.phase = Phase.IDLE
@@ -482,11 +528,11 @@ class Worker:
         self._say(f"{place}: {reason}, {attempts} times; now in {self._plan.dead_letter_topic}")
         return True
 
-    def _commit(self, share: Share, batch: Batch) -> bool:
+    def _commit(self, share: Share, offset: int) -> bool:
         """Store the group's offset; return False if another worker has the partition."""
         plan = self._plan
         path = group_path(plan.group, "offsets", plan.topic, share.partition)
-        body = {"offset": batch.last_offset + 1}
+        body = {"offset": offset}
         try:
             self._connection.send(
                 json_request("PUT", path, body, {"Lease-Fence": str(share.fence)})
@@ -494,10 +540,14 @@ class Worker:
         except Refused as refused:
             if refused.code != "lease_lost":
                 raise
-            self._say(f"{self._place(share)}: another worker has it, {_offsets(batch)} will repeat")
+            self._say(
+                f"{self._place(share)}: another worker has it, and repeats the offsets "
+                f"{share.committed} to {offset - 1}"
+            )
             with self._changed:
                 self._drop(share)
             return False
+        share.committed, share.committed_at = offset, time.monotonic()
         return True
 
     def _bury(self, share: Share, batch: Batch, reason: str) -> None:
@@ -509,6 +559,8 @@ class Worker:
             "isolation": "read_committed",
             "encoding": "base64",
         }
+        if plan.filter is not None:
+            params["filter"] = plan.filter
         read = Request("GET", topic_path(plan.topic, share.partition, "records"), params)
         records = self._connection.json(read)["records"]
         reasons = {

@@ -121,7 +121,10 @@ def test_what_another_worker_has_is_not_committed(
     assert handed.wait(PATIENCE_S)
     running.end()
     assert running.report == Report()
-    assert any("taken-0: another worker has it, offsets 0 to 2" in one for one in running.said)
+    assert any(
+        "taken-0: another worker has it, and repeats the offsets 0 to 2" in one
+        for one in running.said
+    )
     with pytest.raises(Refused):
         connection.send(Request("GET", "/v1/groups/taken/offsets/taken/0"))
 
@@ -230,7 +233,7 @@ def test_a_service_that_is_none_is_told_apart(answer: bytes) -> None:
 
 
 def batch(lines: list[bytes], *, is_wanted: bool = True) -> Batch:
-    return Batch("t", "g", 0, 0, 1, 1, lines, lambda: is_wanted)
+    return Batch("t", "g", 0, 0, 1, 2, 1, lines, lambda: is_wanted)
 
 
 @pytest.mark.parametrize(
@@ -294,3 +297,77 @@ def test_a_person_is_asked(typed: str, is_meant: bool, monkeypatch: pytest.Monke
             Terminal().ensure_meant("it is lost", "name", yes=False)
     with pytest.raises(Failure, match="add --yes"):
         Terminal(as_json=True).ensure_meant("it is lost", "name", yes=False)
+
+
+def committed(service: Server, group: str, topic: str) -> int:
+    answer = httpx.get(f"{service.url}/v1/groups/{group}/offsets/{topic}/0")
+    return int(answer.json()["offset"])
+
+
+def test_only_what_a_filter_wants_is_handed_on(run: Run, service: Server) -> None:
+    """The rest is passed over and committed, up to the end, also behind the last that matched."""
+    fill(run, "sieved", 50)
+    seen: list[bytes] = []
+
+    def hand(batch: Batch) -> str | None:
+        seen.extend(batch.lines)
+        return None
+
+    wanted = "value >= 10 and value < 13"
+    plan = Plan("sieved", "sieve", "w", filter=wanted, batch_records=2, is_once=True)
+    running = Running(service, plan, hand)
+    running.thread.join(PATIENCE_S)
+    running.end()
+    assert running.failure is None
+    assert [b'"value":%d' % n in line for n, line in zip((10, 11, 12), seen, strict=True)] == [
+        True
+    ] * 3
+    assert committed(service, "sieve", "sieved") == 50
+
+
+def test_what_is_passed_over_is_committed_while_nothing_matches(
+    run: Run, service: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that dies after hours without a match does not scan them again."""
+    monkeypatch.setattr(work, "_PASSED_OVER_S", 0.0)
+    fill(run, "barren", 20)
+    plan = Plan("barren", "nothing", "w", filter='key = "absent"')
+    running = Running(service, plan, lambda _: None)
+    path = f"{service.url}/v1/groups/nothing/offsets/barren/0"
+    while httpx.get(path).status_code != 200 or committed(service, "nothing", "barren") < 20:
+        pass  # the worker reads meanwhile
+    running.end()
+    assert running.failure is None
+    assert running.report == Report()
+
+
+def test_dead_letters_are_only_what_the_filter_wants(run: Run, service: Server) -> None:
+    """What lies between them in the log was never handed on, and is nobody's failure."""
+    fill(run, "mixed", 10)
+    run("create", "mixed-failed")
+    plan = Plan(
+        "mixed",
+        "burying",
+        "w",
+        filter="value >= 4 and value != 5 and value < 8",
+        attempts=1,
+        dead_letter_topic="mixed-failed",
+        is_once=True,
+    )
+    running = Running(service, plan, lambda _: "no")
+    running.thread.join(PATIENCE_S)
+    running.end()
+    assert running.report is not None
+    assert running.report.dead_letters == 3
+    page = httpx.get(f"{service.url}/v1/topics/mixed-failed/partitions/0/records").json()
+    assert [record["value"] for record in page["records"]] == [4, 6, 7]
+
+
+def test_a_filter_that_cannot_be_read_ends_the_worker(run: Run, service: Server) -> None:
+    """With what the service says of it."""
+    fill(run, "plain", 1)
+    running = Running(service, Plan("plain", "g", "w", filter="what?"), lambda _: None)
+    running.thread.join(PATIENCE_S)
+    assert running.failure is not None
+    assert "filter" in str(running.failure)
+    running.end()

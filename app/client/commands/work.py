@@ -192,6 +192,15 @@ def work(
     once: Annotated[
         bool, typer.Option("--once", help="End when everything that is there is done.")
     ] = False,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            "-f",
+            help='Only records that match, such as: header.tenant = "7". The others are passed '
+            "over, and committed.",
+        ),
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
@@ -220,6 +229,7 @@ def work(
         batch_records=batch,
         attempts=5 if attempts is None and dead_letter is not None else attempts,
         dead_letter_topic=dead_letter,
+        filter=wanted,
         is_once=once,
     )
     with session(server, as_json=as_json) as (connection, terminal):
