@@ -167,6 +167,13 @@ class PutSubscription(SubscriptionOptions):
     """How requests are signed. Default: they are not."""
 
 
+class PatchSubscription(Model):
+    """What of a subscription is changed; its secrets and headers stay as they are."""
+
+    paused: bool
+    """Whether nothing is sent from now on. `false` starts one again that was paused or stopped."""
+
+
 class LastAnswer(ResponseModel):
     """What came of the last request of a partition."""
 
@@ -262,7 +269,7 @@ class Subscription(ResponseModel):
     paused: bool
     """Whether nothing is sent for now."""
     state: State
-    """`stopped`: `problem` says why; a `putSubscription` starts it again."""
+    """`stopped`: `problem` says why; `updateSubscription` and `putSubscription` start it again."""
     problem: str | None
     """Why it was paused or stopped by itself; null if it was not."""
     partitions: list[PushedPartition]

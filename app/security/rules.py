@@ -201,6 +201,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "listSubscriptions": ADMINS,
     "getSubscription": ADMINS,
     "putSubscription": ADMINS,
+    "updateSubscription": ADMINS,
     "deleteSubscription": ADMINS,
     "testSubscription": ADMINS,
     "renewLease": READS,

@@ -87,6 +87,8 @@ export const log = new Page((topic: string) => ["topics", topic, "log"], {
 });
 export const groups = new Page(() => ["groups"], { q: text });
 export const group = new Page((name: string) => ["groups", name], nothing);
+export const subscriptions = new Page(() => ["subscriptions"], nothing);
+export const subscription = new Page((name: string) => ["subscriptions", name], nothing);
 export const service = new Page((tab: string) => (tab ? ["service", tab] : ["service"]), { q: text, set: flag });
 /** A topic's other tabs, and the topic itself: `topic.link(["orders", ""])`. */
 export const topic = new Page((name: string, tab: string) => (tab ? ["topics", name, tab] : ["topics", name]), nothing);

@@ -2,12 +2,15 @@
 import { PREFIX } from "./place";
 import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { may } from "./api/rights";
 import { isAsked, isTokenStored, setToken, token } from "./api/session";
 import { Group } from "./pages/groups/group";
 import { Groups } from "./pages/groups/groups";
 import { Overview } from "./pages/overview/overview";
 import { Topic } from "./pages/topic/topic";
 import { Service } from "./pages/service/service";
+import { Subscription } from "./pages/subscriptions/subscription";
+import { Subscriptions } from "./pages/subscriptions/subscriptions";
 import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
 import { isReachable } from "./ui/load";
@@ -23,6 +26,7 @@ interface Page {
   view: ComponentType;
   /** One of them, where the path goes on. */
   one?: ComponentType;
+  isForAdmins?: boolean;
 }
 
 /** The pages of the navigation; a page reads what follows its first part from `route`. */
@@ -30,6 +34,7 @@ const PAGES: Page[] = [
   { part: undefined, link: routes.overview.link([]), name: "Overview", view: Overview },
   { part: "topics", link: routes.topics.link([]), name: "Topics", view: Topics, one: Topic },
   { part: "groups", link: routes.groups.link([]), name: "Groups", view: Groups, one: Group },
+  { part: "subscriptions", link: routes.subscriptions.link([]), name: "Subscriptions", view: Subscriptions, one: Subscription, isForAdmins: true },
   { part: "service", link: routes.service.link([""]), name: "Service", view: Service, one: Service },
 ];
 
@@ -52,7 +57,7 @@ export function Shell(): JSX.Element {
           tidelog
         </a>
         <nav aria-label="Pages">
-          {PAGES.map((one) => (
+          {PAGES.filter((one) => !one.isForAdmins || may("admin")).map((one) => (
             <a key={one.name} href={one.link} aria-current={one === page ? "page" : undefined}>
               {one.name}
             </a>

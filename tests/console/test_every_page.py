@@ -33,6 +33,8 @@ PAGES = [
     f"topics/{LONG}/ingest",
     "groups",
     "groups/dashboards%2Fof-everybody",
+    "subscriptions",
+    "subscriptions/mirror",
     "service",
     "service/keys",
     "service/settings?q=tail",
@@ -52,6 +54,8 @@ def topics(client: httpx.Client) -> None:
     client.post(path, json={"records": [record]}).raise_for_status()
     cursor = f"/v1/groups/dashboards%2Fof-everybody/offsets/{LONG}/0"
     client.put(cursor, json={"offset": 0}).raise_for_status()
+    body = {"topics": [LONG], "url": "https://8.8.8.8/hook", "paused": True, "filter": "offset > 1"}
+    client.put("/v1/subscriptions/mirror", json=body).raise_for_status()
 
 
 @pytest.mark.parametrize(

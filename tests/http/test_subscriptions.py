@@ -601,3 +601,25 @@ async def test_a_killed_service_loses_no_record_and_keeps_the_order(
             assert value <= reached, "a record came before an earlier one"
             reached = max(reached, value + 1)
     assert reached == 20
+
+
+async def test_it_is_paused_and_started_again_as_it_is(api: Api, receiver: Receiver) -> None:
+    """Secrets and headers stay; what came meanwhile is pushed then, and nothing twice (Q4)."""
+    signature = {"secrets": SECRETS}
+    await put(api, receiver.url, signature=signature, headers={"x-tenant": "7"})
+    await api.append(1)
+    await receiver.until(1)
+    await until_committed(api, 1)
+    paused = await api.client.patch(URL, json={"paused": True})
+    assert (paused.status_code, paused.json()["state"]) == (200, "paused")
+    assert paused.json()["signature"]["secrets_count"] == len(SECRETS)
+    await api.append(2)
+    started = await api.client.patch(URL, json={"paused": False})
+    assert started.json()["state"] == "running"
+    request = (await receiver.until(2))[1]
+    assert (values(request), request.headers["x-tenant"]) == ([2], "7")
+    Webhook(SECRETS[0]).verify(request.body, dict(request.headers))
+    refused = await api.client.patch(URL, json={"paused": "soon"})
+    assert refused.status_code == 422
+    absent = await api.client.patch(URL.replace("/s", "/absent"), json={"paused": True})
+    assert absent.status_code == 404

@@ -12,6 +12,7 @@ from app.operations.request_content import parse_model
 from app.operations.subscriptions import administration as operations
 from schemas.common import PageParameters
 from schemas.subscriptions import (
+    PatchSubscription,
     PutSubscription,
     Subscription,
     SubscriptionList,
@@ -67,6 +68,23 @@ async def put_subscription(exchange: ExchangeDep, name: NamePath) -> AnswerRespo
     """Push topics to a URL from now on, each record at least once and in its partition's order."""
     wanted = parse_model(await exchange.control_body(), PutSubscription)
     return AnswerResponse(await operations.put_subscription(exchange, name, wanted))
+
+
+@router.patch(
+    "/{name}",
+    operation_id="updateSubscription",
+    responses={
+        **answers(200, Subscription, "Changed, and on disk"),
+        **problems(404, 408, 413, 415, 422, 504, 507),
+    },
+    openapi_extra=body_of(
+        "application/json", schema=ref(PatchSubscription), example={"paused": True}
+    ),
+)
+async def update_subscription(exchange: ExchangeDep, name: NamePath) -> AnswerResponse:
+    """Pause a subscription, or start it again; its secrets and headers need not be sent."""
+    wanted = parse_model(await exchange.control_body(), PatchSubscription)
+    return AnswerResponse(await operations.update_subscription(exchange, name, wanted))
 
 
 @router.delete(

@@ -25,7 +25,7 @@ from app.store.port import Cursor, CursorKey, CursorValue
 from engine.errors import LogOffline, NotFound, PolicyViolation
 from engine.state.watermarks import Watermarks
 from schemas.groups import LONGEST_GROUP_NAME
-from schemas.subscriptions import PutSubscription
+from schemas.subscriptions import PatchSubscription, PutSubscription
 
 _SHOWN_BYTES = 2_000
 """Of a test's response."""
@@ -71,6 +71,15 @@ async def put_subscription(exchange: Exchange, name: str, wanted: PutSubscriptio
 async def get_subscription(exchange: Exchange, name: str) -> Answer:
     """Return a subscription, without its secrets, and how it is going."""
     return json_answer(to_json(_shown(exchange, _found(exchange, name))))
+
+
+async def update_subscription(exchange: Exchange, name: str, wanted: PatchSubscription) -> Answer:
+    """Pause a subscription, or start it again where its group is; durable."""
+    async with exchange.service.changing_topics:
+        one = _found(exchange, name)
+        options = one.options.model_copy(update={"paused": wanted.paused})
+        stored = await exchange.service.subscriptions.put(name, options)
+    return json_answer(to_json(_shown(exchange, stored)))
 
 
 async def delete_subscription(exchange: Exchange, name: str) -> Answer:

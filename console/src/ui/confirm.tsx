@@ -6,9 +6,10 @@ import { Dialog } from "./dialog";
 import { asProblem } from "./load";
 import { Failure, Field } from "./parts";
 
-export function TypedName({ name, typed, onTyped, hint }: { name: string; typed: string; onTyped: (text: string) => void; hint?: ComponentChildren }): JSX.Element {
+/** `of` is whose name it is. */
+export function TypedName({ name, of = "topic", typed, onTyped }: { name: string; of?: string; typed: string; onTyped: (text: string) => void }): JSX.Element {
   return (
-    <Field label={`Type the topic's name to confirm: ${name}`} hint={hint}>
+    <Field label={`Type the ${of}'s name to confirm: ${name}`}>
       {(id) => <input id={id} autocomplete="off" spellcheck={false} value={typed} onInput={(event) => onTyped(event.currentTarget.value)} />}
     </Field>
   );
@@ -20,13 +21,14 @@ interface ConfirmProps {
   children: ComponentChildren;
   /** The name to type; without one a second button is enough. */
   name?: string;
+  of?: string;
   label: string;
   run: () => Promise<unknown>;
   onDone: () => void;
   onClose: () => void;
 }
 
-export function Confirm({ title, children, name, label, run, onDone, onClose }: ConfirmProps): JSX.Element {
+export function Confirm({ title, children, name, of = "topic", label, run, onDone, onClose }: ConfirmProps): JSX.Element {
   const [typed, type] = useState("");
   const [problem, fail] = useState<Problem | undefined>();
   const [isBusy, busy] = useState(false);
@@ -44,7 +46,7 @@ export function Confirm({ title, children, name, label, run, onDone, onClose }: 
       <form class="stack" onSubmit={submit}>
         <Failure problem={problem} />
         <p>{children}</p>
-        {name !== undefined && <TypedName name={name} typed={typed} onTyped={type} />}
+        {name !== undefined && <TypedName name={name} of={of} typed={typed} onTyped={type} />}
         <div class="actions">
           <button type="button" onClick={onClose}>
             Cancel

@@ -2,10 +2,10 @@
  * Keys that work on every page: `/` searches, `g` and a letter go to a page, arrows move in lists, also from the
  * search above one; Enter opens the first that a search leaves, and Escape closes what is open beside a list.
  */
-import { groups, overview, service, topics } from "../routes";
+import { groups, overview, service, subscriptions, topics } from "../routes";
 import { go } from "./router";
 
-const PAGES: Record<string, string> = { o: overview.link([]), t: topics.link([]), g: groups.link([]), s: service.link([""]) };
+const PAGES: Record<string, string> = { o: overview.link([]), t: topics.link([]), g: groups.link([]), p: subscriptions.link([]), s: service.link([""]) };
 
 let isGoing = false;
 

@@ -102,6 +102,7 @@ OPERATIONS = {
     "listSubscriptions",
     "getSubscription",
     "putSubscription",
+    "updateSubscription",
     "deleteSubscription",
     "testSubscription",
     "renewLease",
