@@ -574,6 +574,11 @@ class Settings(KafkaSettings):
     commas, besides loopback and the address listened on. Without credentials every other name is
     refused; with credentials names are checked only if some are listed here."""
 
+    health_file: Path | None = None
+    """File that is touched every second while `/readyz` is 200, and removed otherwise: a probe
+    looks at its age, whatever the port, TLS and credentials are. Put it where writing is cheap and
+    nothing fills up, such as `/dev/shm`. Default: none."""
+
     url_prefix: str = Field("", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
     """What a proxy puts in front of all paths, such as `/tidelog`. Responses name URLs with it;
     requests may have it or not, as the proxy passes them on."""

@@ -36,6 +36,7 @@ from app.http.answers import App
 from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.keys import api_keys_path
+from app.server.health_file import HealthFile
 from app.server.site_guard import SiteGuard, with_cors
 from app.server.supervisor import Supervisor
 from app.server.tls import Certificates, tls_options
@@ -223,6 +224,9 @@ class Server(uvicorn.Server):
         if self._supervisor.is_there:
             admission = self._service.admission
             watches.append(self._supervisor.watch(lambda: admission.phase is not Phase.RECOVERING))
+        health_file = self._service.settings.health_file
+        if health_file is not None:
+            watches.append(HealthFile(health_file).keep(self._is_ready))
         if CAN_GIVE_BACK:
             watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
         if self.certificates is not None:
@@ -237,6 +241,9 @@ class Server(uvicorn.Server):
                 sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
         sys.stdout.flush()
         _LOG.info("listening", extra={"addresses": self.addresses})
+
+    def _is_ready(self) -> bool:
+        return self._service.readiness()["status"] == Phase.READY.value
 
     def _reread_on_hangup(self) -> None:
         """Reread keys and certificates at SIGHUP, which would end the process otherwise."""

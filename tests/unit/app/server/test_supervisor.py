@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +22,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import app
+from app.server import health_file
+from app.server.health_file import HealthFile
 from app.server.supervisor import Supervisor
 from tests.support.certificates import Authority
 from tests.support.credentials import bearer, create_key, revoke
@@ -165,3 +169,57 @@ def test_a_name_in_the_abstract_space_is_an_address_too(monkeypatch: pytest.Monk
         monkeypatch.setenv("NOTIFY_SOCKET", f"@tidelog-{os.getpid()}")
         Supervisor().tell("READY=1", "STATUS=ready")
         assert listener.recv(100) == b"READY=1\nSTATUS=ready"
+
+
+def probed(file: Path) -> int:
+    """The exit code of the probe that the Dockerfile has."""
+    dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
+    (probe,) = re.findall(r'CMD (\["sh", "-c".*\])', dockerfile)
+    variables = {**os.environ, "TIDELOG_HEALTH_FILE": str(file)}
+    return subprocess.run(json.loads(probe), env=variables, check=False).returncode
+
+
+def test_a_health_file_is_young_while_the_service_is_ready(tmp_path: Path) -> None:
+    """The image's probe needs nothing else; the file goes with a stop, and is old after a kill."""
+    file = tmp_path / "ready"
+    assert probed(file) != 0
+    with started(tmp_path / "data", TIDELOG_HEALTH_FILE=str(file)) as process:
+        next_line(process, "ready")
+        while not file.exists():
+            assert process.poll() is None
+        assert probed(file) == 0
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+        assert not file.exists()
+    with started(tmp_path / "data", TIDELOG_HEALTH_FILE=str(file)) as process:
+        while not file.exists():
+            assert process.poll() is None
+        process.kill()
+        process.wait(PATIENCE_S)
+    long_ago = file.stat().st_mtime - 60
+    os.utime(file, (long_ago, long_ago))
+    assert probed(file) != 0
+
+
+def test_a_health_file_that_cannot_be_kept_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service goes on; whoever looks at the file finds none."""
+    monkeypatch.setattr(health_file, "PAUSE_SECONDS", 0)
+    looks = 0
+
+    def is_ready() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks > 3:
+            raise EndOfTest
+        return True
+
+    kept = HealthFile(tmp_path / "absent" / "ready")
+    with pytest.raises(EndOfTest):
+        asyncio.run(kept.keep(is_ready))
+    assert [one.levelname for one in caplog.records] == ["ERROR"]
+
+
+class EndOfTest(Exception):
+    """Ends what would go on."""
