@@ -133,6 +133,13 @@ def serve(
         ),
     ] = None,
     *,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Second address with /metrics and /readyz alone, without TLS and credentials.",
+        ),
+    ] = None,
     kafka: Annotated[
         str | None,
         typer.Option(
@@ -194,6 +201,7 @@ def serve(
         "listen_host": host,
         "listen_port": port,
         "insecure": insecure or None,
+        "metrics_listen": metrics_listen,
         "kafka": kafka,
         "archive": archive,
         "archive_take_over": archive_take_over or None,

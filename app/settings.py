@@ -186,6 +186,10 @@ class Settings(KafkaSettings):
     listen_port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     """Port to listen on; 0 selects a free one."""
 
+    metrics_listen: str = Field("", pattern=r"^(|\[[0-9a-fA-F:]+\]:\d{1,5}|[^\s:\[\]]+:\d{1,5})$")
+    """Second address, HOST:PORT, with `/metrics`, `/readyz` and `/livez` alone: without TLS and
+    credentials, for a network that clients do not reach. Default: none."""
+
     insecure: bool = False
     """Listen beyond loopback without credentials: something in front restricts access."""
 

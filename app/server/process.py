@@ -37,6 +37,7 @@ from app.limits.admission import Phase
 from app.operations.service import Service
 from app.security.keys import api_keys_path
 from app.server.health_file import HealthFile
+from app.server.metrics_listener import MetricsListener
 from app.server.site_guard import SiteGuard, with_cors
 from app.server.supervisor import Supervisor
 from app.server.tls import Certificates, tls_options
@@ -175,6 +176,7 @@ class Server(uvicorn.Server):
         self.certificates = certificates
         """The certificates, with TLS."""
         self._supervisor = Supervisor()
+        self._metrics: MetricsListener | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
@@ -212,6 +214,8 @@ class Server(uvicorn.Server):
         for task in self._watching:
             task.cancel()
         await super().shutdown(sockets)
+        if self._metrics is not None:
+            await self._metrics.close()
         if self.force_exit:
             await self.lifespan.shutdown()
 
@@ -239,8 +243,23 @@ class Server(uvicorn.Server):
                 shown = f"[{host}]" if ":" in host else host
                 self.addresses.append(f"http{'s' if self.config.is_ssl else ''}://{shown}:{port}")
                 sys.stdout.write(f"tidelog listens on {self.addresses[-1]}\n")
+        await self._listen_for_scrapers()
         sys.stdout.flush()
         _LOG.info("listening", extra={"addresses": self.addresses})
+
+    async def _listen_for_scrapers(self) -> None:
+        """Open the second address, if there is one; exits as uvicorn does if it is in use."""
+        host, _, port = self._service.settings.metrics_listen.rpartition(":")
+        if not host:
+            return
+        listener = MetricsListener(self._service, host.strip("[]"), int(port))
+        try:
+            await listener.open()
+        except (OSError, OverflowError) as error:
+            await self.lifespan.shutdown()
+            raise SystemExit(1) from error
+        self._metrics = listener
+        sys.stdout.write(f"tidelog shows metrics on {listener.address}/metrics\n")
 
     def _is_ready(self) -> bool:
         return self._service.readiness()["status"] == Phase.READY.value
@@ -289,8 +308,10 @@ def run(settings: Settings) -> BaseException | None:
     try:
         server_of(service, host=settings.listen_host, port=settings.listen_port).run()
     except SystemExit as ending:  # uvicorn exits while it handles the error
-        address = f"{settings.listen_host}:{settings.listen_port}"
-        raise CannotListen(f"{address} cannot be used to listen: {ending.__context__}") from ending
+        addresses = [f"{settings.listen_host}:{settings.listen_port}", settings.metrics_listen]
+        raise CannotListen(
+            f"{' or '.join(filter(None, addresses))} cannot be used to listen: {ending.__context__}"
+        ) from ending
     _LOG.info("stopped")
     return service.failure
 

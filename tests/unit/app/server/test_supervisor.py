@@ -223,3 +223,51 @@ def test_a_health_file_that_cannot_be_kept_is_said_once(
 
 class EndOfTest(Exception):
     """Ends what would go on."""
+
+
+def test_metrics_have_an_address_of_their_own(tmp_path: Path) -> None:
+    """Without the key that clients need, and with nothing that they could do."""
+    create_key(tmp_path / "data", "ops", "admin:*")
+    variables = {"TIDELOG_METRICS_LISTEN": "127.0.0.1:0"}
+    with started(tmp_path / "data", **variables) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        scraped = process.stdout.readline().split()[-1]
+        next_line(process, "ready")
+        assert httpx.get(f"{address}/metrics").status_code == 401
+        answer = httpx.get(scraped)
+        assert "tidelog_requests_total" in answer.text
+        assert answer.headers["content-encoding"] == "gzip"
+        base = scraped.removesuffix("/metrics")
+        assert httpx.get(f"{base}/readyz").json() == {"status": "ready"}
+        assert httpx.get(f"{base}/livez").json() == {"status": "live"}
+        for path in ("/v1", "/v1/topics", "/console/", "/docs"):
+            assert httpx.get(base + path).status_code == 404
+        assert httpx.post(scraped).status_code == 405
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_an_address_for_metrics_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    """With a sentence that names it; nothing is left locked."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with started(tmp_path, TIDELOG_METRICS_LISTEN=taken) as process:
+            _, said = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode not in {0, None}
+            assert f"{taken} cannot be used to listen" in said
+            assert "Traceback" not in said
+    with started(tmp_path) as process:
+        next_line(process, "ready")
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("address", ["9464", "host", "a:b", "a:1:2", "::1:9464"])
+def test_a_wrong_address_for_metrics_is_a_sentence(tmp_path: Path, address: str) -> None:
+    """It is HOST:PORT; a bare IPv6 address needs its brackets."""
+    with started(tmp_path, TIDELOG_METRICS_LISTEN=address) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode not in {0, None}
+        assert "TIDELOG_METRICS_LISTEN" in said
+        assert "Traceback" not in said
