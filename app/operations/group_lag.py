@@ -13,6 +13,7 @@ from app.codecs.stored import StoredRecords, View
 from app.http.answers import Answer, json_answer
 from app.operations.exchange import Exchange
 from app.operations.groups import may_read, readable_cursors
+from app.security.rules import Action
 from app.store.port import CursorKey, Partition
 from engine.errors import NotFound, OffsetError, StorageError, WouldBlock
 from engine.log.results import Fetched
@@ -72,10 +73,15 @@ async def list_group_lags(
 ) -> Answer:
     """Return the groups with the greatest lag in offsets, those that are most behind first.
 
+    Raises TopicNotFound.
+
     Offsets that cannot be compared with a log count as none: an offset of a partition that is gone,
     or that is not open.
     """
     level = FetchIsolation(isolation)
+    if topic is not None:
+        exchange.caller.ensure(Action.READ, topic)
+        exchange.service.topic(topic)
     groups = exchange.service.groups
     names = await groups.names("", at_most=INT64_MAX, wanted=partial(_is_wanted, exchange, topic))
     ranked: list[tuple[int, str, list[_Lag]]] = []

@@ -9,6 +9,7 @@ damaged, it is ignored.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from engine.types import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 _VERSION: Final = 1
+_LOG_FILE: Final = re.compile(r"[0-9]{20}\.log")
 
 MAX_PLACES: Final = 1_000
 """Places that are kept for each data directory; further ones are not."""
@@ -78,7 +80,11 @@ class KnownDamage:
         except (CorruptCheckpoint, KeyError, msgspec.ValidationError, OSError) as error:
             _LOG.warning("%s is ignored: %s", self._path, error)
             places = []
-        known = {(one.topic, one.partition, one.file, one.position): one for one in places}
+        known = {
+            (one.topic, one.partition, one.file, one.position): one
+            for one in places
+            if _LOG_FILE.fullmatch(one.file)  # by hand it may be anything
+        }
         with self._lock:
             self._places = self._saved = MappingProxyType(known)
 

@@ -220,7 +220,8 @@ async def test_groups_of_a_topic_are_listed_apart(api: Api) -> None:
     await stand(api, "one", 1)
     assert [one[:2] for one in await ranked(api)] == [("both", 3), ("one", 1)]
     assert [one[:2] for one in await ranked(api, "?topic=other")] == [("both", 1)]
-    assert await ranked(api, "?topic=absent") == []
+    absent = await api.client.get("/v1/group-lags?topic=absent")
+    assert (absent.status_code, absent.json()["code"]) == (404, "topic_not_found")
 
 
 async def test_a_reader_sees_the_groups_of_its_topics(tmp_path: Path) -> None:
@@ -236,6 +237,8 @@ async def test_a_reader_sees_the_groups_of_its_topics(tmp_path: Path) -> None:
             await api.client.put(offset, json={"offset": 0}, headers=bearer(admin))
         answer = await api.client.get("/v1/group-lags", headers=bearer(reader))
         assert [one["group"] for one in answer.json()["groups"]] == ["g-mine"]
+        refused = await api.client.get("/v1/group-lags?topic=theirs", headers=bearer(reader))
+        assert refused.status_code == 403
 
 
 async def test_many_offsets_are_compared_in_several_turns(

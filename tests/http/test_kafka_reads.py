@@ -198,3 +198,20 @@ async def test_a_long_poll_is_woken_by_another_client(api: Api, fake: FakeKafka)
     fake.append(stored, stored.batches[0])
     for answer in await asyncio.gather(*waiting):
         assert answer.json()["next_offset"] == 2
+
+
+async def test_figures_that_brokers_do_not_tell_are_null(api: Api) -> None:
+    """Sizes and newest records of topics; commits are the brokers' answers to produces."""
+    api.service.history.look()
+    await append(api)
+    api.service.history.look()
+    history = (await api.client.get("/v1/history")).json()
+    assert history["points"][-1]["append_requests"] == 1
+    assert history["points"][-1]["commit_p99_ms"] > 0
+    totals = history["totals"]
+    assert (totals["size_bytes"], totals["is_complete"], totals["partitions"]) == (None, True, 1)
+    (listed,) = (await api.client.get("/v1/topics")).json()["topics"]
+    assert (listed["size_bytes"], listed["newest_timestamp"]) == (None, None)
+    await api.client.put(CURSOR, json={"offset": 0})
+    lags = (await api.client.get("/v1/group-lags")).json()
+    assert [(one["group"], one["total_lag"]) for one in lags["groups"]] == [("lake", 1)]

@@ -131,7 +131,7 @@ async def test_partitions_are_described(api: Api) -> None:
     await api.append(1, 2)
     partition = (await api.client.get("/v1/topics/events/partitions/0")).json()
     listed = (await api.client.get("/v1/topics/events/partitions")).json()
-    assert listed == {"topic": "events", "partitions": [partition]}
+    assert listed == {"topic": "events", "partitions": [partition], "offline_partitions": []}
     assert (partition["log_end_offset"], partition["segments"]) == (2, 1)
     assert partition["size_bytes"] > 0
     missing = await api.client.get("/v1/topics/events/partitions/7")

@@ -216,7 +216,7 @@ async def renew_lease(exchange: ExchangeDep, group: GroupDep) -> AnswerResponse:
 @lags_router.get(
     "/group-lags",
     operation_id="listGroupLags",
-    responses=answers(200, GroupLagList, "The groups that are most behind") | problems(),
+    responses=answers(200, GroupLagList, "The groups that are most behind") | problems(404),
 )
 async def list_group_lags(
     exchange: ExchangeDep, parameters: Annotated[LagListParameters, Query()]

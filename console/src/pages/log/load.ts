@@ -34,6 +34,8 @@ const AT_ONCE = 6;
 
 /** Times of first records; a segment's first record stays what it is while the log has this id. */
 const firstTimes = new Map<string, number>();
+/** Segments whose first record cannot be read: they are not asked for every two seconds. */
+const unreadable = new Set<string>();
 
 interface Where {
   topic: string;
@@ -88,7 +90,10 @@ interface Listed {
 
 async function lookForFirstTimes(where: Where, logId: string, segments: Listed[], logStart: bigint, signal: AbortSignal): Promise<void> {
   const unknown = segments
-    .filter((one) => BigInt(one.next_offset) > BigInt(one.base_offset) && !firstTimes.has(keyOf(where, logId, BigInt(one.base_offset))))
+    .filter((one) => {
+      const key = keyOf(where, logId, BigInt(one.base_offset));
+      return BigInt(one.next_offset) > BigInt(one.base_offset) && !firstTimes.has(key) && !unreadable.has(key);
+    })
     .reverse()
     .slice(0, MOST_LOOKS);
   const look = async (): Promise<void> => {
@@ -96,6 +101,7 @@ async function lookForFirstTimes(where: Where, logId: string, segments: Listed[]
       const base = BigInt(one.base_offset);
       const time = await firstTime(where, base > logStart ? base : logStart, signal);
       if (time !== undefined) firstTimes.set(keyOf(where, logId, base), time);
+      else unreadable.add(keyOf(where, logId, base));
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, look));

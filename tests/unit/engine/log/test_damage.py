@@ -1,5 +1,7 @@
 """What is known of damage: bounded, durable, and never in the way of anything."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.errors import StoredDataCorrupt
@@ -7,8 +9,12 @@ from engine.fs.directories import replace_atomically
 from engine.fs.names import DAMAGE_FILE
 from engine.log import damage
 from engine.log.damage import KnownDamage
+from engine.log.log import Log
+from engine.log.results import DamagedPlace
+from engine.manager.manager import LogManager
 from engine.types import TopicPartition
-from tests.support.builders import World
+from tests.support.builders import World, new_batch
+from tests.support.damage import rewrite
 
 LOG = TopicPartition("events", 0)
 
@@ -93,6 +99,70 @@ def test_a_disk_that_refuses_the_file_loses_nothing_else(
     assert len(places.places) == 1
     places.save()
     assert known(world).places == places.places
+
+
+def flipped(world: World, log: Log, position: int) -> None:
+    """Change a byte of the log's only segment."""
+    path = log.directory / f"{0:020}.log"
+    content = bytearray(world.fs.read_bytes(path))
+    content[position] ^= 1
+    rewrite(world.fs, path, bytes(content))
+
+
+def place_at(position: int, offset: int) -> DamagedPlace:
+    return DamagedPlace("events", 0, f"{0:020}.log", position, offset, "a checksum", 0)
+
+
+def test_a_place_is_looked_at_again_by_offset_or_by_position(world: World) -> None:
+    """Damage that states no offset is looked for where it lies; what is whole is none."""
+    log = world.open_log()
+    sizes = [len(new_batch(1))] * 3
+    for _ in sizes:
+        log.append(new_batch(1))
+    log.durability.commit()
+    flipped(world, log, sizes[0] + 65)
+    assert log.reader.is_damaged(place_at(sizes[0], 1))
+    assert log.reader.is_damaged(place_at(sizes[0], -1))
+    assert not log.reader.is_damaged(place_at(0, 0))
+    assert not log.reader.is_damaged(place_at(0, -1))
+    assert not log.reader.is_damaged(place_at(0, 99))  # behind the end: it was truncated
+    gone = place_at(0, -1)._replace(file=f"{77:020}.log")
+    assert not log.reader.is_damaged(gone)
+    assert world.health.is_offline is False
+
+
+A, B = Path("/data/a"), Path("/data/b")
+
+
+def opened(world: World) -> LogManager:
+    """Two data directories, open."""
+    manager = LogManager(
+        [A, B],
+        fs=world.fs,
+        clock=world.clock,
+        scheduler=world.scheduler,
+        recorder=world.recorder,
+        config=world.config,
+    )
+    manager.open()
+    return manager
+
+
+def test_a_place_of_a_log_that_cannot_be_seen_is_kept(world: World) -> None:
+    """While its directory is offline; that of a deleted topic is forgotten."""
+    manager = opened(world)
+    manager.create_topic("events", 2, {})
+    logs = [manager.log(TopicPartition("events", number)) for number in range(2)]
+    for log in logs:
+        file = log.directory / f"{0:020}.log"
+        log.reader.note_damage(StoredDataCorrupt("x", file=file, position=0, offset=0))
+    failed = next(log for log in logs if log.directory.parent == B)
+    failed.durability.health.fail(OSError(5, "Input/output error"))
+    assert manager.offline_partitions() == [failed.topic_partition]
+    manager.review_damage()
+    assert [place.log for place in manager.damage] == [failed.topic_partition]  # the other is whole
+    manager.delete_topic("events")
+    assert manager.offline_partitions() == []
 
 
 def test_places_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
