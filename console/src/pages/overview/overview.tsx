@@ -141,6 +141,7 @@ function Behind(): JSX.Element {
       <Failure problem={list.error?.code === "unreachable" ? undefined : list.error} />
       {list.data?.groups.length === 0 && <p class="quiet">No group has stored an offset.</p>}
       {list.data && list.data.groups.length > 0 && (
+        <div class="scroll" role="region" aria-label="The groups that are most behind" tabIndex={0}>
         <table>
           <thead>
             <tr>
@@ -161,6 +162,7 @@ function Behind(): JSX.Element {
             ))}
           </tbody>
         </table>
+        </div>
       )}
     </section>
   );
@@ -176,6 +178,7 @@ function Newest({ topics }: { topics: Summary[] | undefined }): JSX.Element | nu
       <h2>Arrived last</h2>
       {newest.length === 0 && <p class="quiet">No topic holds a record.</p>}
       {newest.length > 0 && (
+        <div class="scroll" role="region" aria-label="The topics with the newest records" tabIndex={0}>
         <table>
           <thead>
             <tr>
@@ -196,6 +199,7 @@ function Newest({ topics }: { topics: Summary[] | undefined }): JSX.Element | nu
             ))}
           </tbody>
         </table>
+        </div>
       )}
     </section>
   );
