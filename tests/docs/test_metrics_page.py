@@ -57,6 +57,15 @@ async def test_every_metric_of_an_alert_exists(shown: set[str]) -> None:
         assert rule["annotations"]["summary"]
 
 
+async def test_every_alert_has_its_row_and_every_row_its_alert() -> None:
+    """Whoever is woken finds what to do under the name of what woke them."""
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (`Tidelog[^|]*) \|", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(Tidelog\w+)`", row)]
+    assert sorted(named) == sorted(rule["alert"] for rule in rules)
+
+
 async def test_every_metric_of_the_dashboard_exists(shown: set[str]) -> None:
     """No panel stays empty because of a name."""
     dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text())
