@@ -211,6 +211,11 @@ class Service:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `/readyz` is 200, without its report."""
+        return self.admission.phase is Phase.READY and self.store.failure() is None
+
     def readiness(self) -> dict[str, object]:
         """Return whether requests are served; if not, why."""
         phase = self.admission.phase

@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.codecs.receipts import to_json
-from app.limits.admission import Phase
 from app.operations.service import Service
 
 MAX_CONNECTIONS: Final = 64
@@ -39,7 +38,7 @@ def metrics_app(service: Service) -> Starlette:
 
     async def ready(_: Request) -> Response:
         report = service.readiness()
-        status = 200 if report["status"] == Phase.READY.value else 503
+        status = 200 if service.is_ready else 503
         return Response(to_json(report), status, media_type="application/json", headers=_NO_STORE)
 
     async def live(_: Request) -> Response:

@@ -230,7 +230,7 @@ class Server(uvicorn.Server):
             watches.append(self._supervisor.watch(lambda: admission.phase is not Phase.RECOVERING))
         health_file = self._service.settings.health_file
         if health_file is not None:
-            watches.append(HealthFile(health_file).keep(self._is_ready))
+            watches.append(HealthFile(health_file).keep(lambda: self._service.is_ready))
         if CAN_GIVE_BACK:
             watches.append(give_back_when_calm(lambda: self.server_state.total_requests))
         if self.certificates is not None:
@@ -260,9 +260,6 @@ class Server(uvicorn.Server):
             raise SystemExit(1) from error
         self._metrics = listener
         sys.stdout.write(f"tidelog shows metrics on {listener.address}/metrics\n")
-
-    def _is_ready(self) -> bool:
-        return self._service.readiness()["status"] == Phase.READY.value
 
     def _reread_on_hangup(self) -> None:
         """Reread keys and certificates at SIGHUP, which would end the process otherwise."""

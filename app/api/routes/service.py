@@ -21,7 +21,6 @@ from app.api.routes.shared import (
 from app.codecs.receipts import to_json
 from app.errors import ServiceError
 from app.http.answers import JSON, NO_STORE, Answer, AnswerResponse, json_answer
-from app.limits.admission import Phase
 from app.limits.system_limits import system_limits
 from app.operations import configuration, directories, history
 from app.operations.request_content import negotiate, parse_model
@@ -157,7 +156,7 @@ async def get_readiness(request: Request, service: ServiceDep) -> AnswerResponse
     report = service.readiness()
     if not _may_see_names(request, service):
         report = {name: value for name, value in report.items() if name not in _NAMING}
-    status = 200 if report["status"] == Phase.READY.value else 503
+    status = 200 if service.is_ready else 503
     return AnswerResponse(json_answer(to_json(report), status=status))
 
 
