@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.base import ResponseModel
-from schemas.common import Count, Int64, TopicShown
+from schemas.common import Count, Int32, Int64, TopicShown
 
 Latency = Annotated[float, Field(ge=0)]
 
@@ -52,6 +52,18 @@ class TopicHistory(ResponseModel):
     """Bytes of its open logs; null on a Kafka cluster."""
 
 
+class TopicRefusal(ResponseModel):
+    """A request to an ingest URL that was refused."""
+
+    topic: TopicShown
+    timestamp: Int64
+    """When it was refused, epoch milliseconds."""
+    reason: str
+    """Why, by the reasons of `tidelog_ingest_refused_total`."""
+    status: Int32
+    """HTTP status of the answer."""
+
+
 class ServiceTotals(ResponseModel):
     """Sums over all topics, internal ones apart."""
 
@@ -81,5 +93,8 @@ class History(ResponseModel):
     """Ends of the whole minutes that `topics` has numbers of, epoch milliseconds."""
     topics: list[TopicHistory]
     """At most 100: those to which most bytes were appended, then the largest."""
+    refusals: list[TopicRefusal]
+    """The last 20 requests to ingest URLs that were refused, the newest first;
+    `listIngestRefusals` says what their senders were told."""
     totals: ServiceTotals
     """Sums as of now."""

@@ -30,6 +30,14 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
                 "size_bytes": 218400000,
             }
         ],
+        "refusals": [
+            {
+                "topic": "flights",
+                "timestamp": 1787999990000,
+                "reason": "signature_mismatch",
+                "status": 401,
+            }
+        ],
         "totals": {
             "topics": 1,
             "partitions": 2,

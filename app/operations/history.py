@@ -14,6 +14,7 @@ from app.operations.exchange import Exchange
 from app.telemetry.history import Minute
 
 MAX_TOPICS_SHOWN: Final = 100
+MAX_REFUSALS_SHOWN: Final = 20
 
 _NOTHING: Final = (0, 0)
 
@@ -40,6 +41,15 @@ async def get_history(exchange: Exchange) -> Answer:
                 "size_bytes": None if totals.sizes is None else sizes.get(name, 0),
             }
             for name in shown
+        ],
+        "refusals": [
+            {
+                "topic": topic,
+                "timestamp": refusal.timestamp,
+                "reason": refusal.reason,
+                "status": refusal.status,
+            }
+            for topic, refusal in service.refusals.latest(MAX_REFUSALS_SHOWN, caller.may_see)
         ],
         "totals": {
             "topics": len(named),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
 from typing import Final, NamedTuple, get_args
 from urllib.parse import unquote
 
@@ -90,6 +91,16 @@ class Refusals:
     def of(self, topic: str) -> Sequence[Refusal]:
         """Return those of a topic, the newest first."""
         return tuple(reversed(self._kept.get(topic, ())))
+
+    def latest(self, at_most: int, is_seen: Callable[[str], bool]) -> list[tuple[str, Refusal]]:
+        """Return the last ones of all topics that are seen, the newest first."""
+        found = (
+            (topic, refusal)
+            for topic, kept in self._kept.items()
+            if is_seen(topic)
+            for refusal in kept
+        )
+        return nlargest(at_most, found, key=lambda one: one[1].timestamp)
 
     def forget(self, topic: str) -> None:
         """Forget those of a deleted topic."""

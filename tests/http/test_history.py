@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.operations import history as operation
 from app.telemetry import history
 from tests.support.credentials import bearer, create_key
 from tests.support.service import Api, running
@@ -83,6 +84,20 @@ async def test_totals_are_of_all_topics(api: Api) -> None:
     assert (totals["topics"], totals["partitions"], totals["is_complete"]) == (4, 7, True)
     assert 1000 < totals["size_bytes"] < 2000
     assert (totals["unflushed_bytes"], totals["late_transaction_partitions"]) == (0, 0)
+
+
+async def test_the_last_refusals_of_all_topics_are_named(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest first, with the reason; the topic's own list says more."""
+    monkeypatch.setattr(operation, "MAX_REFUSALS_SHOWN", 2)
+    await api.create("other")
+    for topic in ("events", "other", "events"):
+        await api.client.post(f"/v1/topics/{topic}/ingest", content=b"")
+    refusals = (await shown(api))["refusals"]
+    assert len(refusals) == 2
+    assert {one["reason"] for one in refusals} == {"invalid_record"}
+    assert refusals[0]["timestamp"] >= refusals[1]["timestamp"]
 
 
 async def test_it_needs_the_scope_metrics(tmp_path: Path) -> None:

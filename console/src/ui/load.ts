@@ -12,6 +12,8 @@ export interface Loaded<T> {
 }
 
 const RETRY_MS = 2000;
+/** What takes the service long is asked for so many times less often. */
+const COST_TIMES = 20;
 
 export const isReachable = signal(true);
 
@@ -43,6 +45,7 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
       if (isRunning || stop.signal.aborted) return;
       isRunning = true;
       clearTimeout(timer);
+      const began = performance.now();
       try {
         const loaded = await latest.current(stop.signal);
         if (stop.signal.aborted) return;
@@ -57,7 +60,8 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
         isRunning = false;
       }
       const isAway = error.value?.code === "unreachable" || error.value?.status === 503;
-      const wait = isAway ? Math.max(everyMs, RETRY_MS) : everyMs;
+      const leastMs = Math.max(everyMs, COST_TIMES * (performance.now() - began));
+      const wait = isAway ? Math.max(leastMs, RETRY_MS) : everyMs && leastMs;
       if (wait && !document.hidden) timer = setTimeout(() => void run(), wait);
     };
     const shown = (): void => {

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import type { Problem, Schemas } from "../../api/client";
 import { bytes, count, counted, duration } from "../../ui/format";
-import { log, service, topic } from "../../routes";
+import { log, service, topic, topics as topicsPage } from "../../routes";
 
 interface Trouble {
   level: "bad" | "warn";
@@ -10,6 +10,8 @@ interface Trouble {
   link?: { href: string; text: string };
 }
 
+/** A disk with less than this share free is nearly full, as the alerts have it. */
+const LOW_SHARE = 0.05;
 /** Damaged places that are named one by one. */
 const MOST_PLACES = 5;
 
@@ -19,11 +21,12 @@ interface Facts {
   totals: Schemas["ServiceTotals"] | undefined;
   /** Topics with partitions that take no appends. */
   offline: Schemas["TopicSummary"][] | undefined;
-  /** Paths of the data directories that failed; only administrators know them. */
-  failed: string[];
+  /** Only administrators know them. */
+  directories: Schemas["DataDirectory"][];
 }
 
-export function troublesOf({ ready, totals, offline, failed }: Facts): Trouble[] {
+export function troublesOf({ ready, totals, offline, directories }: Facts): Trouble[] {
+  const failed = directories.filter((one) => one.status === "offline").map((one) => one.path);
   const troubles: Trouble[] = [];
   if (ready.status === "offline") troubles.push({ level: "bad", text: `A data directory is offline. ${ready.detail ?? ""}` });
   if (ready.status === "draining") troubles.push({ level: "warn", text: "The service is stopping." });
@@ -56,6 +59,11 @@ export function troublesOf({ ready, totals, offline, failed }: Facts): Trouble[]
     const what = { starting: "was not reached yet", failing: "cannot be written", fenced: "belongs to another writer now: nothing more is archived" }[archive.phase];
     troubles.push({ level: archive.phase === "starting" ? "warn" : "bad", text: `The archive ${archive.url} ${what}. ${archive.problem ?? ""}${since}` });
   }
+  for (const { path, free_bytes, total_bytes } of directories) {
+    if (free_bytes === null || total_bytes === null || Number(free_bytes) > LOW_SHARE * Number(total_bytes)) continue;
+    const text = `The disk of ${path} is nearly full: ${bytes(free_bytes)} of ${bytes(total_bytes)} are free. When nothing is, appends are refused with 507; shorter retention, or another data directory, makes room.`;
+    troubles.push({ level: "bad", text, link: { href: topicsPage.link([], { sort: "size" }), text: "Show the largest topics" } });
+  }
   for (const one of (offline ?? []).slice(0, MOST_PLACES)) {
     const text = `${one.topic}: ${counted(one.offline_partitions.length, "partition")} of ${one.partitions} take no appends.`;
     troubles.push({ level: "bad", text, link: { href: topic.link([one.topic, "partitions"]), text: "Show the partitions" } });
@@ -77,10 +85,10 @@ interface HealthProps extends Omit<Facts, "ready"> {
   isForbidden: boolean;
 }
 
-export function Health({ ready, error, totals, offline, failed, isForbidden }: HealthProps): JSX.Element {
+export function Health({ ready, error, totals, offline, directories, isForbidden }: HealthProps): JSX.Element {
   if (error) return <Line level="bad" text={error.title} />;
   if (!ready) return <p class="health quiet">Asking the service …</p>;
-  const troubles = troublesOf({ ready, totals, offline, failed });
+  const troubles = troublesOf({ ready, totals, offline, directories });
   if (!troubles.length && isForbidden) return <Line level="unknown" text="Ready. Late transactions and the disk's pace are not known without the scope metrics." />;
   if (!troubles.length && !(totals && offline)) return <Line level="unknown" text="Ready. Asking for the rest …" />;
   if (!troubles.length) return <Line level="good" text="Ready. Nothing needs attention." />;

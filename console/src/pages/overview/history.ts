@@ -5,7 +5,7 @@ import { useLoad, type Loaded } from "../../ui/load";
 export type History = Schemas["History"];
 type Point = Schemas["HistoryPoint"];
 
-const EVERY_MS = 5000;
+const EVERY_MS = 2500;
 
 /** The history, loaded again every few seconds; an error 403 without the scope `metrics`. */
 export function useHistory(): Loaded<History> {

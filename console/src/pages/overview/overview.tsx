@@ -17,7 +17,10 @@ import { isForbidden, perSecond, ratesOf, seconds, useHistory, type History } fr
 type Readiness = Schemas["Readiness"];
 type Summary = Schemas["TopicSummary"];
 
+/** What goes wrong is seen within three seconds. */
+const SOON_MS = 2000;
 const BUSIEST = 8;
+const REFUSED = 5;
 const NEWEST = 5;
 const BEHIND = 3;
 
@@ -32,11 +35,11 @@ async function readiness(signal: AbortSignal): Promise<Readiness> {
 }
 
 export function Overview(): JSX.Element {
-  const ready = useLoad("readiness", readiness, 5000);
+  const ready = useLoad("readiness", readiness, SOON_MS);
   const history = useHistory();
   const topics = useLoad("topics", everyTopic, 10_000);
-  const disks = useLoad(`directories ${isKafka.value}`, async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined), 15_000);
-  const failed = (disks.data?.directories ?? []).filter((one) => one.status === "offline").map((one) => one.path);
+  const disks = useLoad(`directories ${isKafka.value}`, async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined), SOON_MS);
+  const directories = disks.data?.directories ?? [];
   const totals = history.data?.totals;
   const readers = history.data?.points.at(-1)?.readers;
   const size = totals ? totals.size_bytes : sizeOf(topics.data);
@@ -46,7 +49,7 @@ export function Overview(): JSX.Element {
       <div class="page-head">
         <h1>Overview</h1>
       </div>
-      <Health ready={ready.data} error={ready.error} totals={totals} offline={topics.data?.filter((one) => one.offline_partitions.length > 0)} failed={failed} isForbidden={isForbidden(history)} />
+      <Health ready={ready.data} error={ready.error} totals={totals} offline={topics.data?.filter((one) => one.offline_partitions.length > 0)} directories={directories} isForbidden={isForbidden(history)} />
       <Failure problem={topics.error?.code === "unreachable" ? undefined : topics.error} />
       <dl class="figures">
         <Figure name="Topics">{topics.data ? count(topics.data.length) : "–"}</Figure>
@@ -77,6 +80,7 @@ export function Overview(): JSX.Element {
       <div class="grid columns">
         <Behind />
         <Newest topics={topics.data} />
+        <Refused history={history.data} />
       </div>
       <Busiest history={history} />
     </>
@@ -132,7 +136,7 @@ function Charts({ history }: { history: History | undefined }): JSX.Element {
 
 /** The groups that are most behind. */
 function Behind(): JSX.Element {
-  const list = useLoad("behind", (signal) => get("/v1/group-lags", { query: { limit: BEHIND }, signal }), 15_000);
+  const list = useLoad("behind", (signal) => get("/v1/group-lags", { query: { limit: BEHIND }, signal }), SOON_MS);
   return (
     <section class="panel" aria-label="Groups behind">
       <h2>
@@ -201,6 +205,43 @@ function Newest({ topics }: { topics: Summary[] | undefined }): JSX.Element | nu
         </table>
         </div>
       )}
+    </section>
+  );
+}
+
+/** Why something did not arrive. */
+function Refused({ history }: { history: History | undefined }): JSX.Element | null {
+  const last = history?.refusals.slice(0, REFUSED) ?? [];
+  if (!last.length) return null;
+  return (
+    <section class="panel" aria-label="Refused last">
+      <h2>Deliveries refused last</h2>
+      <div class="scroll" role="region" aria-label="The last deliveries that were refused" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th>Topic</th>
+              <th>Why</th>
+              <th>When</th>
+            </tr>
+          </thead>
+          <tbody>
+            {last.map((one, index) => (
+              <tr key={`${one.timestamp}/${index}`}>
+                <td class="name">
+                  <a href={topicPage.link([one.topic, "ingest"])}>{one.topic}</a>
+                </td>
+                <td class="nowrap">
+                  {one.reason.replaceAll("_", " ")} <span class="quiet">{one.status}</span>
+                </td>
+                <td class="nowrap">
+                  <Time ms={one.timestamp} relative />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </section>
   );
 }
