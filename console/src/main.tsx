@@ -12,6 +12,7 @@ import "./style/ingest.css";
 import { Shell } from "./shell";
 import { listenToKeys } from "./ui/keyboard";
 import { followLinks } from "./ui/router";
+import { startTheme } from "./ui/preferences";
 import { showHidden } from "./ui/visible";
 
 const root = document.getElementById("app");
@@ -19,6 +20,7 @@ if (root) {
   showHidden();
   listenToKeys();
   followLinks(root);
+  startTheme();
   startRights();
   startBackend();
   render(<Shell />, root);

@@ -15,6 +15,7 @@ import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
 import { isReachable } from "./ui/load";
 import { Empty, Field } from "./ui/parts";
+import { theme, zone, type Theme, type Zone } from "./ui/preferences";
 import * as routes from "./routes";
 import { route } from "./ui/router";
 
@@ -67,6 +68,7 @@ export function Shell(): JSX.Element {
           <span class="quiet keys">
             <kbd>/</kbd> search · <kbd>g</kbd> <kbd>t</kbd> topics
           </span>
+          <Looks />
           <a href={`${PREFIX}/docs`}>API reference</a>
           <KeyButton />
         </footer>
@@ -82,6 +84,23 @@ export function Shell(): JSX.Element {
         </main>
       </div>
     </div>
+  );
+}
+
+/** How pages look, in this browser. */
+function Looks(): JSX.Element {
+  return (
+    <span class="looks">
+      <select aria-label="Theme" value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
+        <option value="system">system theme</option>
+        <option value="light">light</option>
+        <option value="dark">dark</option>
+      </select>
+      <select aria-label="Time zone" value={zone.value} onChange={(event) => (zone.value = event.currentTarget.value as Zone)}>
+        <option value="local">local times</option>
+        <option value="UTC">UTC</option>
+      </select>
+    </span>
   );
 }
 

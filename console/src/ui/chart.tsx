@@ -2,7 +2,8 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { localTime } from "./format";
+import { shownTime } from "./format";
+import { theme, zone } from "./preferences";
 import "uplot/dist/uPlot.min.css";
 
 export interface Line {
@@ -49,7 +50,7 @@ export function Chart({ title, seconds, lines, least, steps, format }: ChartProp
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [names]);
+  }, [names, theme.value, zone.value]);
   useEffect(() => plot.current?.setData(dataOf(seconds, lines)), [seconds]);
   const latest = lines.map((line) => `${line.name} ${shown(line.values.at(-1), format)}`).join(", ");
   return (
@@ -124,5 +125,5 @@ function span(first: number | null): [number, number] {
 }
 
 function clock(seconds: number): string {
-  return localTime(seconds * 1000).slice(11, seconds % 60 ? 19 : 16);
+  return shownTime(seconds * 1000).slice(11, seconds % 60 ? 19 : 16);
 }

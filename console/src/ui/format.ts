@@ -1,5 +1,6 @@
 /** Numbers, bytes and times as people read them. */
 import type { Int } from "../api/client";
+import { zone } from "./preferences";
 
 const INTEGERS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -63,7 +64,12 @@ export function latency(seconds: number | null): string {
 
 const pad = (value: number, width = 2): string => String(value).padStart(width, "0");
 
-/** Local date and time to the millisecond; an impossible time is shown as its number. */
+/** Date and time to the millisecond in the zone that was chosen; an impossible time is shown as its number. */
+export function shownTime(ms: Int): string {
+  return zone.value === "UTC" ? utcTime(ms).replace("T", " ") : localTime(ms);
+}
+
+/** The same in this machine's zone. */
 export function localTime(ms: Int): string {
   const time = new Date(Number(ms));
   if (Number.isNaN(time.getTime())) return String(ms);

@@ -2,14 +2,15 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useState } from "preact/hooks";
 import type { Int, Problem } from "../api/client";
-import { bytes, count, localTime, relativeTime, utcTime } from "./format";
+import { bytes, count, localTime, relativeTime, shownTime, utcTime } from "./format";
+import { zone } from "./preferences";
 
 export function Time({ ms, relative = false }: { ms: Int; relative?: boolean }): JSX.Element {
   if (BigInt(ms) < 0n) return <span class="quiet">no time</span>;
-  const title = relative ? `${localTime(ms)} local\n${utcTime(ms)}` : `${utcTime(ms)}\n${relativeTime(ms)}`;
+  const title = relative ? `${localTime(ms)} local\n${utcTime(ms)}` : `${zone.value === "UTC" ? `${localTime(ms)} local` : utcTime(ms)}\n${relativeTime(ms)}`;
   return (
     <time dateTime={utcTime(ms)} title={title}>
-      {relative ? relativeTime(ms) : localTime(ms)}
+      {relative ? relativeTime(ms) : shownTime(ms)}
     </time>
   );
 }

@@ -1,7 +1,7 @@
 /** Messages, one a line; only those in sight are in the page, and the place stays while others arrive above. */
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { bytes, localTime, relativeTime, utcTime } from "../../ui/format";
+import { bytes, localTime, relativeTime, shownTime, utcTime } from "../../ui/format";
 import { useRoom } from "../../ui/room";
 import { useRows } from "../../ui/virtual";
 import type { Message } from "./message";
@@ -75,8 +75,8 @@ export function TransactionTag({ of }: { of: "aborted" | "open" }): JSX.Element 
 function Row({ message, partitions, isOpen, onOpen }: { message: Message; partitions: number; isOpen: boolean; onOpen: Props["onOpen"] }): JSX.Element {
   const { keyText } = message;
   return (
-    <button type="button" class="plain message-row" data-row title={`${relativeTime(message.timestamp)}\n${utcTime(message.timestamp)}`} aria-pressed={isOpen} onClick={() => onOpen(isOpen ? undefined : message)}>
-      <span class="m-time quiet">{BigInt(message.timestamp) < 0n ? "no time" : localTime(message.timestamp)}</span>
+    <button type="button" class="plain message-row" data-row title={`${relativeTime(message.timestamp)}\n${localTime(message.timestamp)} local\n${utcTime(message.timestamp)}`} aria-pressed={isOpen} onClick={() => onOpen(isOpen ? undefined : message)}>
+      <span class="m-time quiet">{BigInt(message.timestamp) < 0n ? "no time" : shownTime(message.timestamp)}</span>
       {partitions > 1 && <span class="m-partition quiet">{message.partition}</span>}
       <span class="m-offset">{String(message.offset)}</span>
       <span class="m-key clip">{keyText ?? <i class="quiet">no key</i>}</span>
