@@ -9,7 +9,7 @@ import { asProblem, useLoad } from "../../ui/load";
 import { Failure, Figure, Time } from "../../ui/parts";
 import { go, route } from "../../ui/router";
 import { Reset } from "../groups/reset";
-import { lagOf, State } from "./subscriptions";
+import { lagWords, State } from "./subscriptions";
 
 type One = Schemas["Subscription"];
 type Part = Schemas["PushedPartition"];
@@ -51,7 +51,7 @@ function View({ one, again }: { one: One; again: () => void }): JSX.Element {
         <Figure name="State">
           <State of={one} />
         </Figure>
-        <Figure name="Lag">{count(lagOf(one))}</Figure>
+        <Figure name="Lag">{lagWords(one)}</Figure>
         <Figure name="Where to" note={one.signature ? `signed with ${counted(one.signature.secrets_count, "secret")}` : "not signed"}>
           {one.url}
         </Figure>
@@ -73,7 +73,13 @@ function View({ one, again }: { one: One; again: () => void }): JSX.Element {
         )}
       </dl>
       <Actions one={one} again={again} />
-      <Partitions parts={one.partitions} />
+      {one.partitions.length > 0 ? (
+        <Partitions parts={one.partitions} />
+      ) : (
+        <p class="quiet">
+          Nothing is pushed while it stands still. Its <a href={groupPage.link([one.group])}>group</a> says how far it is, and goes on from there.
+        </p>
+      )}
     </div>
   );
 }

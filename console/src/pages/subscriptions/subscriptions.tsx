@@ -54,7 +54,7 @@ export function Subscriptions(): JSX.Element {
                   <td class="clip" title={one.url}>
                     {one.url}
                   </td>
-                  <td class="number">{count(lagOf(one))}</td>
+                  <td class="number">{lagWords(one)}</td>
                   <td class="number">{count(one.partitions.filter((part) => Number(part.failures) > 0).length)}</td>
                 </tr>
               ))}
@@ -66,8 +66,10 @@ export function Subscriptions(): JSX.Element {
   );
 }
 
-export function lagOf(one: One): bigint {
-  return one.partitions.reduce((sum, part) => sum + BigInt(part.lag), 0n);
+/** Offsets that are not pushed yet; while it stands still, its group knows. */
+export function lagWords(one: One): string {
+  if (!one.partitions.length) return "–";
+  return count(one.partitions.reduce((sum, part) => sum + BigInt(part.lag), 0n));
 }
 
 export function State({ of }: { of: One }): JSX.Element {
