@@ -176,7 +176,8 @@ class Server(uvicorn.Server):
         self.certificates = certificates
         """The certificates, with TLS."""
         self._supervisor = Supervisor()
-        self._metrics: MetricsListener | None = None
+        self.metrics: MetricsListener | None = None
+        """The second address, for scrapers, once the server listens."""
         self._watching: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
@@ -214,8 +215,8 @@ class Server(uvicorn.Server):
         for task in self._watching:
             task.cancel()
         await super().shutdown(sockets)
-        if self._metrics is not None:
-            await self._metrics.close()
+        if self.metrics is not None:
+            await self.metrics.close()
         if self.force_exit:
             await self.lifespan.shutdown()
 
@@ -258,7 +259,7 @@ class Server(uvicorn.Server):
         except (OSError, OverflowError) as error:
             await self.lifespan.shutdown()
             raise SystemExit(1) from error
-        self._metrics = listener
+        self.metrics = listener
         sys.stdout.write(f"tidelog shows metrics on {listener.address}/metrics\n")
 
     def _reread_on_hangup(self) -> None:

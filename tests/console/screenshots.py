@@ -33,6 +33,7 @@ PAGES: Final = {
     "log": "topics/flights/log?partition=3&axis=bytes",
     "ingest": "topics/webhooks.github/ingest",
     "groups": "groups/delays",
+    "subscriptions": "subscriptions",
     "service": "service",
 }
 FLIGHTS: Final = 60_000
@@ -91,6 +92,10 @@ def fill(url: str) -> None:
         for partition in range(4):
             path = f"/v1/groups/delays/offsets/flights/{partition}"
             client.put(path, json={"offset": 4_000 + 2_500 * partition}).raise_for_status()
+        for name, topic in (("billing", "flights"), ("mirror", "clicks")):
+            wanted = {"topics": [topic], "url": f"https://8.8.8.8/{name}", "paused": True}
+            client.put(f"/v1/subscriptions/{name}", json=wanted).raise_for_status()
+        client.post("/v1/topics/webhooks.github/ingest", content=b"")  # refused, and shown as such
 
 
 def photograph(browser: Browser, url: str, folder: Path, size: dict[str, Any]) -> None:
@@ -105,7 +110,6 @@ def photograph(browser: Browser, url: str, folder: Path, size: dict[str, Any]) -
             console.page.get_by_role("link", name="Overview").click()
             console.page.wait_for_timeout(WATCHED_MS)
             take(console.page, desk, folder / f"overview-{scheme}.png")
-            console.errors.clear()  # the browser reports that a topic has no ingest profile
 
 
 def photo(console: Console, desk: Page, path: str, file: Path) -> None:

@@ -1,0 +1,49 @@
+"""The second address, beside a service that runs in this process."""
+
+from pathlib import Path
+
+import httpx
+
+from tests.support.credentials import create_key
+from tests.support.server import serving
+
+
+def test_it_shows_three_paths_to_anybody(tmp_path: Path) -> None:
+    """Metrics, readiness and liveness; what clients need a key for is not there."""
+    create_key(tmp_path, "ops", "admin:*")
+    with serving(tmp_path, metrics_listen="127.0.0.1:0") as served:
+        assert served.server.metrics is not None
+        with httpx.Client(base_url=served.server.metrics.address) as client:
+            metrics = client.get("/metrics")
+            assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+            assert metrics.headers["cache-control"] == "no-store"
+            assert "tidelog_requests_total" in metrics.text
+            assert client.get("/readyz").json() == {"status": "ready"}
+            assert client.get("/livez").json() == {"status": "live"}
+            assert client.get("/v1/topics").status_code == 404
+            served.service.drain()
+            draining = client.get("/readyz")
+            assert (draining.status_code, draining.json()["status"]) == (503, "draining")
+        address = served.server.metrics.address
+    try:
+        httpx.get(f"{address}/livez")
+    except httpx.ConnectError:
+        return
+    raise AssertionError("it listens after the end of the service")
+
+
+def test_it_listens_on_ipv6(tmp_path: Path) -> None:
+    """Its address has brackets, as URLs have them."""
+    with serving(tmp_path, metrics_listen="[::1]:0") as served:
+        assert served.server.metrics is not None
+        assert served.server.metrics.address.startswith("http://[::1]:")
+        assert httpx.get(f"{served.server.metrics.address}/livez").status_code == 200
+
+
+def test_a_health_file_is_kept_beside_it(tmp_path: Path) -> None:
+    """It goes when the service does."""
+    file = tmp_path / "ready"
+    with serving(tmp_path / "data", health_file=file):
+        while not file.exists():
+            pass  # it is touched every second
+    assert not file.exists()
