@@ -151,11 +151,9 @@ def quantile_ms(buckets: Buckets, share: float) -> float | None:
     total = buckets[-1][1] if buckets else 0.0
     if total <= 0:
         return None
-    rank, lower, below = share * total, 0.0, 0.0
-    for upper, count in buckets:
-        if count >= rank and count > below:
-            if upper == float("inf"):
-                break
-            return round(1000 * (lower + (upper - lower) * (rank - below) / (count - below)), 3)
-        lower, below = upper, count
-    return round(1000 * lower, 3)
+    rank = share * total
+    at = next(index for index, (_, count) in enumerate(buckets) if count >= rank)
+    upper, count = buckets[at]
+    lower, below = buckets[at - 1] if at else (0.0, 0.0)
+    inside = 0.0 if upper == float("inf") else (upper - lower) * (rank - below) / (count - below)
+    return round(1000 * (lower + inside), 3)

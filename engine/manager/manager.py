@@ -185,7 +185,7 @@ class Catalog:
     def _is_damaged(self, place: DamagedPlace) -> bool:
         log = self._logs.get(place.log)
         if log is None:
-            return place.log in self._offline or bool(self._directories.offline)
+            return place.topic in self._topics and self._is_offline(place.log)
         try:
             return log.reader.is_damaged(place)
         except StorageError:

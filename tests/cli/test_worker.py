@@ -341,6 +341,17 @@ def test_what_is_passed_over_is_committed_while_nothing_matches(
     assert running.report == Report()
 
 
+def test_a_worker_that_leaves_commits_what_it_has_passed_over(run: Run, service: Server) -> None:
+    """Nothing matched, and nobody scans it again."""
+    fill(run, "left", 20)
+    plan = Plan("left", "leaving", "w", filter='key = "absent"', is_once=True)
+    running = Running(service, plan, lambda _: None)
+    running.thread.join(PATIENCE_S)
+    running.end()
+    assert running.failure is None
+    assert committed(service, "leaving", "left") == 20
+
+
 def test_dead_letters_are_only_what_the_filter_wants(run: Run, service: Server) -> None:
     """What lies between them in the log was never handed on, and is nobody's failure."""
     fill(run, "mixed", 10)

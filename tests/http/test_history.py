@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.operations import history as operation
+from app.store.local import topics
 from app.telemetry import history
 from tests.support.credentials import bearer, create_key
 from tests.support.service import Api, running
@@ -125,6 +126,16 @@ async def test_lists_say_how_large_and_how_recent_a_topic_is(api: Api) -> None:
     assert empty == (0, None)
     assert full[0] > 100
     assert full[1] == START_MS + 5
+
+
+async def test_figures_of_many_partitions_come_from_a_worker(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the same; the loop has other things to do meanwhile."""
+    await api.append("x" * 100)
+    before = (await api.client.get("/v1/topics")).json()
+    monkeypatch.setattr(topics, "INLINE_PARTITIONS", 0)
+    assert (await api.client.get("/v1/topics")).json() == before
 
 
 async def test_metrics_are_compressed_for_those_who_ask(api: Api) -> None:

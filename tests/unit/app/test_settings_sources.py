@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 from typer.testing import CliRunner
 
 from app.cli import app
-from app.settings import VARIABLE_PREFIX
+from app.settings import VARIABLE_PREFIX, Settings
 from app.settings_sources import CONFIG_FILE, WrongSettings, in_force, read_settings
 
 
@@ -232,3 +232,9 @@ def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output.split()[0]) == (0, "tidelog")
     assert result.output.split()[1][0].isdigit()
+
+
+def test_a_table_that_is_none_is_a_sentence() -> None:
+    """A number where pairs are expected: which setting, and that it is no table."""
+    with pytest.raises(ValidationError, match="default_topic_config"):
+        Settings.model_validate({"default_topic_config": 5})

@@ -1,9 +1,13 @@
 """The second address, beside a service that runs in this process."""
 
+import asyncio
+import socket
 from pathlib import Path
 
 import httpx
+import pytest
 
+from app.server.metrics_listener import MetricsListener
 from tests.support.credentials import create_key
 from tests.support.server import serving
 
@@ -30,6 +34,15 @@ def test_it_shows_three_paths_to_anybody(tmp_path: Path) -> None:
     except httpx.ConnectError:
         return
     raise AssertionError("it listens after the end of the service")
+
+
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
+    """And what was never opened can be closed all the same."""
+    with serving(tmp_path) as served, socket.create_server(("127.0.0.1", 0)) as other:
+        listener = MetricsListener(served.service, "127.0.0.1", other.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            asyncio.run(listener.open())
+        asyncio.run(listener.close())
 
 
 def test_it_listens_on_ipv6(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from engine.archive.archived_segments import ArchivedSegments
 from engine.archive.manifest import Manifest
+from engine.archive.range_cache import RangeCache
 from engine.archive.tier import MAX_AT_ONCE
 from engine.archive.upkeep import load_manifest
 from engine.cleaner.cleaner import remove_old_segments
@@ -183,6 +185,43 @@ def test_a_bucket_that_fails_is_asked_again_after_a_pause() -> None:
         bucket.is_down = False
         here.world.clock.advance(1_000)
         assert read_values(log) == [*here.values, b"new"]
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_an_index_in_the_bucket_is_compared_with_its_checksum(*, is_damaged: bool) -> None:
+    """One that is damaged there is not used, and one that is gone is said to be."""
+    bucket = Bucket()
+    with tiered(bucket, None, **{"index.interval.bytes": "1"}) as here:
+        indexes = [one for one in bucket.objects if one.endswith((".index", ".timeindex"))]
+        assert indexes
+        for name in indexes:
+            if is_damaged:
+                bucket.objects[name] = bytes(255 - byte for byte in bucket.objects[name])
+            else:
+                del bucket.objects[name]
+        here.restart(power_cut=None)
+        assert here.archive()
+        said = "is damaged in the archive" if is_damaged else "did not return"
+        for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            with pytest.raises(ArchiveUnavailable, match=said):
+                here.log().reader.open_file(0, kind)
+            here.world.clock.advance(1_000)
+        assert read_values(here.log(), ACTIVE) == here.values[ACTIVE:]
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(START_MS, START_MS), (-1, -1)])
+def test_a_manifest_that_tells_no_place_of_the_largest_time_is_read(
+    largest: int, expected: int
+) -> None:
+    """The first version of it did not: the time index in the bucket does, if there is a time."""
+    bucket = Bucket()
+    with tiered(bucket, None, **{"index.interval.bytes": "1"}) as here:
+        piece = next(one for one in manifest_of(here).pieces if one.base_offset == 0)
+        cache = RangeCache(bucket, here.world.clock, 1 << 20)
+        earlier = replace(piece, max_timestamp=largest, max_timestamp_offset=-1)
+        log = here.log()
+        segment = ArchivedSegments(cache).segment(log.directory, earlier, log.config)
+        assert segment.maximum.timestamp == expected
 
 
 def test_nothing_leaves_the_disk_that_was_not_read_back() -> None:

@@ -161,8 +161,13 @@ def test_a_place_of_a_log_that_cannot_be_seen_is_kept(world: World) -> None:
     assert manager.offline_partitions() == [failed.topic_partition]
     manager.review_damage()
     assert [place.log for place in manager.damage] == [failed.topic_partition]  # the other is whole
+    online = next(log for log in logs if log.directory.parent == A)
+    file = online.directory / f"{0:020}.log"
+    online.reader.note_damage(StoredDataCorrupt("x", file=file, position=0, offset=0))
     manager.delete_topic("events")
     assert manager.offline_partitions() == []
+    manager.review_damage()
+    assert [place.log for place in manager.damage] == [failed.topic_partition]
 
 
 def test_places_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
