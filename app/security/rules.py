@@ -51,17 +51,14 @@ class Grants:
     def __init__(self, scopes: Iterable[str]) -> None:
         self.scopes = tuple(filter(is_scope, scopes))
         """Those that allow something."""
-        self.metrics = False
+        self.metrics = METRICS_SCOPE in self.scopes
         self._everywhere: set[Action] = set()
         patterns: dict[Action, list[str]] = defaultdict(list)
-        for scope in self.scopes:
-            if scope == METRICS_SCOPE:
-                self.metrics = True
-            elif match := _TOPIC_SCOPE.fullmatch(scope):
-                action, pattern = Action(match[1]), match[2]
-                patterns[action].append(translate(pattern))  # only `*` is special
-                if not pattern.strip("*"):
-                    self._everywhere.add(action)
+        for match in filter(None, map(_TOPIC_SCOPE.fullmatch, self.scopes)):
+            action, pattern = Action(match[1]), match[2]
+            patterns[action].append(translate(pattern))  # only `*` is special
+            if not pattern.strip("*"):
+                self._everywhere.add(action)
         self._topics = {action: re.compile("|".join(some)) for action, some in patterns.items()}
 
     def allow(self, action: Action, topic: str) -> bool:

@@ -23,6 +23,7 @@ from engine.errors import (
     StoredDataCorrupt,
 )
 from engine.fs import names
+from engine.log.index_repair import mending
 from engine.log.log import Log
 from engine.manager.manager import LogManager
 from engine.records.scan import iter_headers
@@ -166,6 +167,20 @@ def test_a_read_that_must_not_wait_leaves_mending_to_one_that_may() -> None:
     assert log.reader.read(offset, max_bytes=1, cached_only=True) is None
     assert log.reader.read(offset, max_bytes=1) is not None
     assert log.reader.read(offset, max_bytes=1, cached_only=True) is not None
+
+
+def test_an_index_that_is_wrong_again_once_it_is_rebuilt_is_an_error() -> None:
+    """Not a look-up without an end."""
+    log = fill().reopen().log(EVENTS)
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(0)
+        raise CorruptIndex("wrong", file=str(segment_file(0, ".index")))
+
+    with pytest.raises(CorruptIndex, match="wrong"):
+        mending(log._core, look)  # noqa: SLF001  # what its readers hold
+    assert len(looks) == 2
 
 
 @EVERY_DAMAGE

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.operations.deliveries.idempotency_key import INLINE_BYTES
 from app.operations.service import Service
 from tests.support.wired_client import wired
 
@@ -40,6 +41,7 @@ def end_of(service: Service, partition: int = 0) -> int:
         ({f"ce-{name}": value for name, value in EVENT.items()}, b"x"),
         (STRUCTURED, json.dumps(EVENT).encode()),
         ({"idempotency-key": "a"}, b"x"),
+        ({"idempotency-key": "a"}, b"x" * (INLINE_BYTES + 1)),  # hashed beside the event loop
     ],
 )
 async def test_a_repeated_delivery_is_written_once(

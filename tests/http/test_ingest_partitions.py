@@ -37,8 +37,18 @@ def let_fail(api: Api, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     monkeypatch.setattr(api.local.runtime.committer, "append", append)
 
 
-async def post(api: Api) -> httpx.Response:
-    return await api.client.post(INGEST, content=BATCH, headers=HEADERS)
+async def post(api: Api, headers: dict[str, str] = HEADERS) -> httpx.Response:
+    return await api.client.post(INGEST, content=BATCH, headers=headers)
+
+
+async def test_a_batch_without_an_id_is_written_as_often_as_it_comes(spread: Api) -> None:
+    """Over every partition; nothing is remembered of it."""
+    without = {name: value for name, value in HEADERS.items() if name != "idempotency-key"}
+    for times in (1, 2):
+        answer = await post(spread, without)
+        assert (answer.status_code, answer.json()["count"]) == (200, len(EVENTS))
+        assert sum(ends_of(spread)) == times * len(EVENTS)
+    assert all(ends_of(spread))
 
 
 async def test_a_partition_that_fails_is_the_answer_and_the_others_are_named(

@@ -234,6 +234,7 @@ def _token(**changes: Any) -> dict[str, Any]:
         json.dumps(_profile(profile={"signature": {"scheme": "github"}})),
         json.dumps(_profile(profile={"signature": {"scheme": "github", "secrets": [SECRET] * 2}})),
         json.dumps(_profile(profile=None)),
+        json.dumps(_profile(profile="lines")),
         json.dumps(_profile(revision=None)),
         json.dumps(_token(sha256="no")),
         json.dumps(_token(created_ms="now")),

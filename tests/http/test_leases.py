@@ -515,6 +515,31 @@ async def test_groups_without_leases_make_room(tmp_path: Path, clock: ManualCloc
         assert answer.json()["limit"] == "max_lease_partitions"
 
 
+async def test_as_many_groups_are_remembered_as_may_have_workers(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A fence of one that had to go is lost; that of a later one is not."""
+    async with running(tmp_path, clock=clock, max_lease_workers=2) as api:
+        await api.create(retention_ms="-1")
+        fences = []
+        for number in range(3):
+            body = {"worker": "w", "topics": ["events"], "ttl_ms": 1_000}
+            answer = await api.client.post(f"/v1/groups/g{number}/leases", json=body)
+            fences.append(answer.json()["partitions"][0]["fence"])
+            clock.advance(SKEW_MS + 1_000)
+        found = [
+            (
+                await api.client.put(
+                    f"/v1/groups/g{number}/offsets/events/0",
+                    json={"offset": 0},
+                    headers={"lease-fence": str(fence)},
+                )
+            ).status_code
+            for number, fence in enumerate(fences)
+        ]
+        assert found == [409, 409, 201]
+
+
 async def test_a_topic_that_is_gone_is_left_out(api: Api) -> None:
     """Of what is to be released, too."""
     await api.create("other")

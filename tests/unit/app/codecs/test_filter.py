@@ -290,3 +290,10 @@ def test_an_expression_says_what_is_wanted(text: str, is_wanted: bool) -> None: 
     """Of one record, by its parts."""
     record = Record(0, 0, b"k", b'{"n": 7, "s": "t", "z": null}', [("h", None)])
     assert filter_of(text).wants(record) is is_wanted
+
+
+def test_a_value_that_only_begins_like_a_json_string_is_its_bytes() -> None:
+    """A quotation mark at its beginning makes no JSON."""
+    record = Record(0, 0, None, b'"cut off', [])
+    assert filter_of(r'value starts_with "\"cut"').wants(record)
+    assert not filter_of('value starts_with "cut"').wants(record)

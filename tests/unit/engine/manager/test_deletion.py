@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.kafka_files import CleanShutdownMarker
+from engine.checkpoint.kafka_files import CleanShutdownMarker, OffsetCheckpoint
 from engine.clock import SystemClock
 from engine.config import EngineConfig, LogConfig
 from engine.errors import OffsetBelowLogStart
+from engine.fs import names
 from engine.fs.posix import PosixFileSystem
 from engine.log.log import Log
 from engine.log.maintenance import removable
@@ -261,3 +262,14 @@ def test_background_retention_by_time_and_size_leaves_a_log_that_works() -> None
     with pytest.raises(OffsetBelowLogStart):
         log.reader.read(0, max_bytes=1)
     assert append_values(log, b"new") == 100
+
+
+def test_a_deleted_log_is_not_released_to_the_archive() -> None:
+    """Its line in the checkpoint of log starts does not come back."""
+    world = World()
+    manager = world.open_manager({"events": 1})
+    log = manager.log(EVENTS)
+    due = log.maintenance.due_for_release()
+    manager.delete_topic("events")
+    assert not manager.release(log, due)
+    assert EVENTS not in OffsetCheckpoint(world.fs, DATA / names.LOG_START_CHECKPOINT).read()

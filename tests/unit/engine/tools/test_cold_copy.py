@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+from engine.fs import names
 from engine.tools.cold_copy import restore_copy, size_of_copy
 from engine.types import TopicPartition
 from tests.support.bucket import Bucket
@@ -30,3 +32,17 @@ def test_what_is_not_in_use_is_left() -> None:
         assert (whole.first_offset, whole.end_offset, whole.problem) == (0, 2, None)
         partitions = {one for one in fs.list_directory(NEW) if one.endswith("-0")}
         assert partitions == {"events-0"}
+
+
+def test_a_log_of_the_copy_that_cannot_be_opened_is_named() -> None:
+    """With what keeps it from that; nothing of it is said to be usable."""
+    with site(Bucket()) as here:
+        fs = here.world.fs
+        here.commit(b"one")
+        here.runtime.manager.checkpoint()
+        file = NEW / "events-0" / names.log_name(0)
+        here.world.disk.fail("open", error=errno.EACCES, nth=2, path_end=str(file))
+        (broken,) = restore_copy(fs, DATA, NEW, lambda _, __: None)
+        assert (broken.log, broken.end_offset) == (TopicPartition("events", 0), 0)
+        assert broken.problem is not None
+        assert str(file) in broken.problem

@@ -86,3 +86,5 @@ def test_the_declared_sizes_of_all_frames_are_added_up_to_the_limit() -> None:
     frame = compress(Codec.ZSTD, bytes(100))
     assert bound(frame * 3, 1_000) == 300
     assert bound(frame * 3, 200) == 200
+    skippable = b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip"
+    assert bound(skippable + frame, 1_000) == 100
