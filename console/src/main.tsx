@@ -10,6 +10,7 @@ import "./style/groups.css";
 import "./style/service.css";
 import "./style/ingest.css";
 import { Shell } from "./shell";
+import { fetchTheRest } from "./ui/later";
 import { listenToKeys } from "./ui/keyboard";
 import { followLinks } from "./ui/router";
 import { startTheme } from "./ui/preferences";
@@ -24,4 +25,5 @@ if (root) {
   startRights();
   startBackend();
   render(<Shell />, root);
+  addEventListener("load", () => setTimeout(fetchTheRest, 1000));
 }

@@ -13,8 +13,14 @@ interface Parameter<T> {
   write: (value: T) => string | undefined;
 }
 
-const text: Parameter<string> = { read: (typed) => typed ?? "", write: (value) => value || undefined };
-const flag: Parameter<boolean> = { read: (typed) => typed !== null, write: (value) => (value ? "1" : undefined) };
+const text: Parameter<string> = {
+  read: (typed) => typed ?? "",
+  write: (value) => value || undefined,
+};
+const flag: Parameter<boolean> = {
+  read: (typed) => typed !== null,
+  write: (value) => (value ? "1" : undefined),
+};
 const partition: Parameter<number | undefined> = {
   read: (typed) => (typed && /^\d{1,9}$/.test(typed) ? Number(typed) : undefined),
   write: (value) => value?.toString(),
@@ -64,7 +70,11 @@ class Page<P extends string[], V> {
 const nothing = {};
 
 export const overview = new Page(() => [], nothing);
-export const topics = new Page(() => ["topics"], { q: text, sort: oneOf("name", "partitions", "rate", "size", "last"), create: flag });
+export const topics = new Page(() => ["topics"], {
+  q: text,
+  sort: oneOf("name", "partitions", "rate", "size", "last"),
+  create: flag,
+});
 export const messages = new Page((topic: string) => ["topics", topic, "messages"], {
   from: oneOf("newest", "earliest", "offset", "time", "live"),
   /** The offset or the time that `from` needs, as it was typed. */
@@ -72,6 +82,8 @@ export const messages = new Page((topic: string) => ["topics", topic, "messages"
   partition,
   isolation: oneOf("read_uncommitted", "read_committed"),
   filter: text,
+  /** What is shown of each message beside its value: `value.dest header.type`. */
+  columns: text,
   /** The message that is shown in full: `partition/offset`. */
   open: text,
 });
@@ -89,7 +101,10 @@ export const groups = new Page(() => ["groups"], { q: text });
 export const group = new Page((name: string) => ["groups", name], nothing);
 export const subscriptions = new Page(() => ["subscriptions"], nothing);
 export const subscription = new Page((name: string) => ["subscriptions", name], nothing);
-export const service = new Page((tab: string) => (tab ? ["service", tab] : ["service"]), { q: text, set: flag });
+export const service = new Page((tab: string) => (tab ? ["service", tab] : ["service"]), {
+  q: text,
+  set: flag,
+});
 /** A topic's other tabs, and the topic itself: `topic.link(["orders", ""])`. */
 export const topic = new Page((name: string, tab: string) => (tab ? ["topics", name, tab] : ["topics", name]), nothing);
 
@@ -97,7 +112,12 @@ export type MessagesAsked = ReturnType<typeof messages.asked>;
 
 /** The address that shows one message, wherever it is opened. */
 export function toMessage(name: string, place: number, at: bigint): string {
-  return messages.link([name], { from: "offset", at: String(at), partition: place, open: `${place}/${at}` });
+  return messages.link([name], {
+    from: "offset",
+    at: String(at),
+    partition: place,
+    open: `${place}/${at}`,
+  });
 }
 
 /** The messages of a partition from an offset on. */

@@ -4,20 +4,22 @@ import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "./api/rights";
 import { isAsked, isTokenStored, setToken, token } from "./api/session";
-import { Group } from "./pages/groups/group";
-import { Groups } from "./pages/groups/groups";
 import { Overview } from "./pages/overview/overview";
-import { Topic } from "./pages/topic/topic";
-import { Service } from "./pages/service/service";
-import { Subscription } from "./pages/subscriptions/subscription";
-import { Subscriptions } from "./pages/subscriptions/subscriptions";
-import { Topics } from "./pages/topics/topics";
 import { Dialog } from "./ui/dialog";
+import { later } from "./ui/later";
 import { isReachable } from "./ui/load";
 import { Empty, Field } from "./ui/parts";
 import { theme, zone, type Theme, type Zone } from "./ui/preferences";
 import * as routes from "./routes";
 import { route } from "./ui/router";
+
+const Topics = later(() => import("./pages/topics/topics").then((one) => one.Topics));
+const Topic = later(() => import("./pages/topic/topic").then((one) => one.Topic));
+const Groups = later(() => import("./pages/groups/groups").then((one) => one.Groups));
+const Group = later(() => import("./pages/groups/group").then((one) => one.Group));
+const Subscriptions = later(() => import("./pages/subscriptions/subscriptions").then((one) => one.Subscriptions));
+const Subscription = later(() => import("./pages/subscriptions/subscription").then((one) => one.Subscription));
+const Service = later(() => import("./pages/service/service").then((one) => one.Service));
 
 interface Page {
   /** The first part of the path. */
@@ -35,8 +37,21 @@ const PAGES: Page[] = [
   { part: undefined, link: routes.overview.link([]), name: "Overview", view: Overview },
   { part: "topics", link: routes.topics.link([]), name: "Topics", view: Topics, one: Topic },
   { part: "groups", link: routes.groups.link([]), name: "Groups", view: Groups, one: Group },
-  { part: "subscriptions", link: routes.subscriptions.link([]), name: "Subscriptions", view: Subscriptions, one: Subscription, isForAdmins: true },
-  { part: "service", link: routes.service.link([""]), name: "Service", view: Service, one: Service },
+  {
+    part: "subscriptions",
+    link: routes.subscriptions.link([]),
+    name: "Subscriptions",
+    view: Subscriptions,
+    one: Subscription,
+    isForAdmins: true,
+  },
+  {
+    part: "service",
+    link: routes.service.link([""]),
+    name: "Service",
+    view: Service,
+    one: Service,
+  },
 ];
 
 export function Shell(): JSX.Element {
@@ -91,12 +106,20 @@ export function Shell(): JSX.Element {
 function Looks(): JSX.Element {
   return (
     <span class="looks">
-      <select aria-label="Theme" value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
+      <select
+        aria-label="Theme"
+        value={theme.value}
+        onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
+      >
         <option value="system">system theme</option>
         <option value="light">light</option>
         <option value="dark">dark</option>
       </select>
-      <select aria-label="Time zone" value={zone.value} onChange={(event) => (zone.value = event.currentTarget.value as Zone)}>
+      <select
+        aria-label="Time zone"
+        value={zone.value}
+        onChange={(event) => (zone.value = event.currentTarget.value as Zone)}
+      >
         <option value="local">local times</option>
         <option value="UTC">UTC</option>
       </select>

@@ -36,9 +36,18 @@ const position: Position = { topic: "t", partition: 0, offset: 50n, logStart: 10
 test("a reset goes to the nearest offset in the log, and says so", () => {
   expect(stepOf(position, { kind: "earliest" }).to).toBe(10n);
   expect(stepOf(position, { kind: "latest" }).to).toBe(2n ** 60n);
-  expect(stepOf(position, { kind: "offset", offset: 5n })).toMatchObject({ to: 10n, isMoved: true });
-  expect(stepOf(position, { kind: "offset", offset: 2n ** 61n })).toMatchObject({ to: 2n ** 60n, isMoved: true });
-  expect(stepOf(position, { kind: "offset", offset: 60n })).toMatchObject({ to: 60n, isMoved: false });
+  expect(stepOf(position, { kind: "offset", offset: 5n })).toMatchObject({
+    to: 10n,
+    isMoved: true,
+  });
+  expect(stepOf(position, { kind: "offset", offset: 2n ** 61n })).toMatchObject({
+    to: 2n ** 60n,
+    isMoved: true,
+  });
+  expect(stepOf(position, { kind: "offset", offset: 60n })).toMatchObject({
+    to: 60n,
+    isMoved: false,
+  });
   expect(stepOf(position, { kind: "time", ms: 1 }, 20n).to).toBe(20n);
   expect(stepOf(position, { kind: "time", ms: 1 }, null).to).toBe(2n ** 60n);
 });
@@ -46,6 +55,8 @@ test("a reset goes to the nearest offset in the log, and says so", () => {
 test("a preview says what is read again or skipped", () => {
   expect(stepWords(stepOf(position, { kind: "earliest" }))).toBe("reads 40 offsets again");
   expect(stepWords(stepOf(position, { kind: "offset", offset: 51n }))).toBe("skips 1 offset");
-  expect(stepWords(stepOf({ ...position, end: 60n }, { kind: "latest" }))).toBe("skips 10 offsets, nothing is left to read");
+  expect(stepWords(stepOf({ ...position, end: 60n }, { kind: "latest" }))).toBe(
+    "skips 10 offsets, nothing is left to read",
+  );
   expect(stepWords(stepOf(position, { kind: "offset", offset: 50n }))).toBe("stays");
 });

@@ -4,10 +4,17 @@ import { documentOf, draftOf } from "../src/pages/ingest/draft";
 import { deliveriesOf } from "../src/pages/ingest/recent";
 import { curlOf, signedHeaders, type HmacForm } from "../src/pages/ingest/signing";
 
-const standard = { body: '{"test": 2432232314}', id: "msg_p5jXN8AQM9LWM0D4loKWxJek", time: 1614265330 };
+const standard = {
+  body: '{"test": 2432232314}',
+  id: "msg_p5jXN8AQM9LWM0D4loKWxJek",
+  time: 1614265330,
+};
 
 test("a signature is what the sender's documentation says", async () => {
-  const github = await signedHeaders("github", "It's a Secret to Everybody", { ...standard, body: "Hello, World!" });
+  const github = await signedHeaders("github", "It's a Secret to Everybody", {
+    ...standard,
+    body: "Hello, World!",
+  });
   expect(github["x-hub-signature-256"]).toBe("sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
   const webhook = await signedHeaders("standard-webhooks", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", standard);
   expect(webhook["webhook-signature"]).toBe("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
@@ -20,9 +27,21 @@ test("a signature is what the sender's documentation says", async () => {
 });
 
 test("any HMAC has its header, hash, encoding and prefix", async () => {
-  const form: HmacForm = { header: "x-signature", algorithm: "sha512", encoding: "base64", prefix: "v=" };
-  const headers = await signedHeaders("hmac", "key", { ...standard, body: "The quick brown fox jumps over the lazy dog" }, form);
-  expect(headers["x-signature"]).toBe("v=tCrwkFe6weLUFwjkipAuCbX/fxKrQopP6GZTxz3SSPuC+UilSfe3kaW0GRXuTR7Dk1NX5OIxclDQNyr6Lr7rOg==");
+  const form: HmacForm = {
+    header: "x-signature",
+    algorithm: "sha512",
+    encoding: "base64",
+    prefix: "v=",
+  };
+  const headers = await signedHeaders(
+    "hmac",
+    "key",
+    { ...standard, body: "The quick brown fox jumps over the lazy dog" },
+    form,
+  );
+  expect(headers["x-signature"]).toBe(
+    "v=tCrwkFe6weLUFwjkipAuCbX/fxKrQopP6GZTxz3SSPuC+UilSfe3kaW0GRXuTR7Dk1NX5OIxclDQNyr6Lr7rOg==",
+  );
 });
 
 test("a secret that cannot be one is refused with a sentence", async () => {
@@ -35,7 +54,9 @@ test("a secret that cannot be one is refused with a sentence", async () => {
 });
 
 test("the curl quotes what a shell would take apart", () => {
-  expect(curlOf("http://localhost/ingest", { a: "b" }, "it's")).toBe("curl http://localhost/ingest \\\n  -H 'a: b' \\\n  --data-binary 'it'\\''s'");
+  expect(curlOf("http://localhost/ingest", { a: "b" }, "it's")).toBe(
+    "curl http://localhost/ingest \\\n  -H 'a: b' \\\n  --data-binary 'it'\\''s'",
+  );
 });
 
 const PROFILE = {
@@ -51,10 +72,18 @@ const PROFILE = {
 test("a profile survives the form, and its secrets stay where they are", () => {
   const sent = documentOf(draftOf(PROFILE), PROFILE);
   expect(sent).toEqual({ ...PROFILE, signature: { scheme: "github", tolerance_ms: 300000 } });
-  expect(documentOf({ ...draftOf(undefined), scheme: "hmac", header: "x-sig", secrets: " one \n\n two" }, undefined)).toEqual({
+  expect(
+    documentOf({ ...draftOf(undefined), scheme: "hmac", header: "x-sig", secrets: " one \n\n two" }, undefined),
+  ).toEqual({
     split: "none",
     headers: [],
-    signature: { scheme: "hmac", header: "x-sig", algorithm: "sha256", encoding: "hex", secrets: ["one", "two"] },
+    signature: {
+      scheme: "hmac",
+      header: "x-sig",
+      algorithm: "sha256",
+      encoding: "hex",
+      secrets: ["one", "two"],
+    },
   });
 });
 
@@ -63,25 +92,63 @@ test("a handshake, an id of two headers and the header of a secret survive the f
     ...PROFILE,
     delivery_id: { headers: ["x-a", "x-b"] },
     handshake: "hub",
-    signature: { scheme: "token-header", header: "x-own", tolerance_ms: 300000, secrets_count: 1 },
+    signature: {
+      scheme: "token-header",
+      header: "x-own",
+      tolerance_ms: 300000,
+      secrets_count: 1,
+    },
   } as unknown as Schemas["IngestProfile"];
   const sent = documentOf(draftOf(profile), profile);
-  expect(sent).toEqual({ ...profile, signature: { scheme: "token-header", header: "x-own", tolerance_ms: 300000 } });
+  expect(sent).toEqual({
+    ...profile,
+    signature: { scheme: "token-header", header: "x-own", tolerance_ms: 300000 },
+  });
 });
 
 test("a secret in a header, and Zoom's signature", async () => {
   const form: HmacForm = { header: "x-own", algorithm: "sha256", encoding: "hex", prefix: "" };
-  expect(await signedHeaders("token-header", "mine", standard, form)).toEqual({ "x-own": "mine" });
+  expect(await signedHeaders("token-header", "mine", standard, form)).toEqual({
+    "x-own": "mine",
+  });
   expect((await signedHeaders("gitlab", "mine", standard))["x-gitlab-token"]).toBe("mine");
-  const zoom = await signedHeaders("zoom", "8f742231b10e8888abcd99yyyzzz85a5", { ...standard, time: 1 });
+  const zoom = await signedHeaders("zoom", "8f742231b10e8888abcd99yyyzzz85a5", {
+    ...standard,
+    time: 1,
+  });
   expect(zoom["x-zm-signature"]).toMatch(/^v0=[0-9a-f]{64}$/);
 });
 
 test("deliveries are known by their headers", () => {
-  const record = { offset: 2n ** 60n, timestamp: 5, timestamp_type: "create", key: "k", key_encoding: "utf8", value: "äb", value_encoding: "utf8", leader_epoch: 0 };
+  const record = {
+    offset: 2n ** 60n,
+    timestamp: 5,
+    timestamp_type: "create",
+    key: "k",
+    key_encoding: "utf8",
+    value: "äb",
+    value_encoding: "utf8",
+    leader_epoch: 0,
+  };
   const records = [
     { ...record, headers: [] },
-    { ...record, headers: [{ key: "content-type", value: "text/plain", encoding: "utf8" }, { key: "tidelog-delivery-id", value: "d1", encoding: "utf8" }] },
+    {
+      ...record,
+      headers: [
+        { key: "content-type", value: "text/plain", encoding: "utf8" },
+        { key: "tidelog-delivery-id", value: "d1", encoding: "utf8" },
+      ],
+    },
   ] as unknown as Schemas["RecordOut"][];
-  expect(deliveriesOf(1, records)).toEqual([{ partition: 1, offset: 2n ** 60n, time: 5, key: "k", type: "text/plain", id: "d1", size: 3 }]);
+  expect(deliveriesOf(1, records)).toEqual([
+    {
+      partition: 1,
+      offset: 2n ** 60n,
+      time: 5,
+      key: "k",
+      type: "text/plain",
+      id: "d1",
+      size: 3,
+    },
+  ]);
 });

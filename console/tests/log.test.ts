@@ -12,7 +12,11 @@ function piece(base: bigint, next: bigint, bytes: number, from: number, to: numb
   return { base, next, bytes, from: START + from, to: START + to, isActive };
 }
 
-const PIECES = [piece(0n, 100n, 1000, 0, HOUR), piece(100n, 300n, 3000, 2 * HOUR, 3 * HOUR), piece(300n, 310n, 1000, 3 * HOUR, 3 * HOUR, true)];
+const PIECES = [
+  piece(0n, 100n, 1000, 0, HOUR),
+  piece(100n, 300n, 3000, 2 * HOUR, 3 * HOUR),
+  piece(300n, 310n, 1000, 3 * HOUR, 3 * HOUR, true),
+];
 
 describe("the scale", () => {
   test("draws segments where their times are, and gaps where nothing was written", () => {
@@ -93,7 +97,7 @@ test("marks at one offset share a label, and labels never cover each other", () 
 test("the fastest segment is the darkest", () => {
   const [slow, fast, sudden] = heats(PIECES);
   expect([slow, fast, sudden]).toEqual([0, 1, 0.5]);
-  expect(heats([PIECES[0] as Piece])).toEqual([0.5]);
+  expect(heats([PIECES[0]!])).toEqual([0.5]);
 });
 
 describe("index files", () => {
@@ -108,7 +112,10 @@ describe("index files", () => {
   });
 
   test("are thinned to what fits, ends included", () => {
-    const thin = thinned(Array.from({ length: 1000 }, (_, at) => at), 5);
+    const thin = thinned(
+      Array.from({ length: 1000 }, (_, at) => at),
+      5,
+    );
     expect(thin).toEqual([0, 250, 500, 749, 999]);
     expect(thinned([1, 2], 5)).toEqual([1, 2]);
   });
@@ -118,9 +125,15 @@ describe("explain", () => {
   const batch = { first: 8979n, next: 9020n, bytes: 12269 };
 
   test("reads the header", () => {
-    const header = "segment_base_offset=7285; index_entry_offset=8979; index_entry_position=163923; position=176192; scanned_bytes=12345; ended_by=max_bytes";
+    const header =
+      "segment_base_offset=7285; index_entry_offset=8979; index_entry_position=163923; position=176192; scanned_bytes=12345; ended_by=max_bytes";
     const path = parseExplanation(header, batch);
-    expect(path).toMatchObject({ segment: 7285n, indexPosition: 163923, position: 176192, endedBy: "max_bytes" });
+    expect(path).toMatchObject({
+      segment: 7285n,
+      indexPosition: 163923,
+      position: 176192,
+      endedBy: "max_bytes",
+    });
     expect(path && steps(9000n, path)).toHaveLength(4);
     expect(path && steps(9000n, path)[2]).toContain("12 KiB");
   });
@@ -128,21 +141,40 @@ describe("explain", () => {
   test("says so if nothing was found, or nothing had to be skipped", () => {
     expect(parseExplanation("ended_by=log_bound", batch)).toBeNull();
     expect(parseExplanation(null, batch)).toBeNull();
-    const path = parseExplanation("segment_base_offset=0; index_entry_offset=0; index_entry_position=0; position=0; scanned_bytes=61; ended_by=max_bytes", { first: 0n, next: 1n, bytes: 70 });
+    const path = parseExplanation(
+      "segment_base_offset=0; index_entry_offset=0; index_entry_position=0; position=0; scanned_bytes=61; ended_by=max_bytes",
+      { first: 0n, next: 1n, bytes: 70 },
+    );
     expect(path && steps(0n, path).join(" ")).toMatch(/no entry.*nothing has to be skipped.*holds offset 0 in 70 B/);
   });
 });
 
 describe("what will be done", () => {
   test("deleting gives up whole sealed segments and the part of one", () => {
-    expect(deletionEffect(PIECES, 0n, 150n)).toEqual({ offsets: 150n, segments: 1, bytes: 1000 });
-    expect(deletionEffect(PIECES, 0n, 310n)).toEqual({ offsets: 310n, segments: 2, bytes: 4000 });
+    expect(deletionEffect(PIECES, 0n, 150n)).toEqual({
+      offsets: 150n,
+      segments: 1,
+      bytes: 1000,
+    });
+    expect(deletionEffect(PIECES, 0n, 310n)).toEqual({
+      offsets: 310n,
+      segments: 2,
+      bytes: 4000,
+    });
     expect(deletionEffect(PIECES, 20n, 10n).offsets).toBe(0n);
   });
 
   test("truncating gives up what begins at or after the new end", () => {
-    expect(truncationEffect(PIECES, 310n, 100n)).toEqual({ offsets: 210n, segments: 2, bytes: 4000 });
-    expect(truncationEffect(PIECES, 310n, 310n)).toEqual({ offsets: 0n, segments: 0, bytes: 0 });
+    expect(truncationEffect(PIECES, 310n, 100n)).toEqual({
+      offsets: 210n,
+      segments: 2,
+      bytes: 4000,
+    });
+    expect(truncationEffect(PIECES, 310n, 310n)).toEqual({
+      offsets: 0n,
+      segments: 0,
+      bytes: 0,
+    });
   });
 
   test("an offset is typed in any grouping, between its bounds", () => {
@@ -153,8 +185,13 @@ describe("what will be done", () => {
 });
 
 test("retention is said in words", () => {
-  const config = (values: Record<string, string>): Record<string, { value: string }> => Object.fromEntries(Object.entries(values).map(([key, value]) => [key, { value }]));
-  expect(retentionWords(config({ "retention.ms": "604800000", "retention.bytes": "1073741824" }))).toBe("kept 7 d, at most 1 GiB");
+  const config = (values: Record<string, string>): Record<string, { value: string }> =>
+    Object.fromEntries(Object.entries(values).map(([key, value]) => [key, { value }]));
+  expect(retentionWords(config({ "retention.ms": "604800000", "retention.bytes": "1073741824" }))).toBe(
+    "kept 7 d, at most 1 GiB",
+  );
   expect(retentionWords(config({ "retention.ms": "-1", "retention.bytes": "-1" }))).toBe("kept forever");
-  expect(retentionWords(config({ "cleanup.policy": "compact", "retention.ms": "1000" }))).toBe("the newest of each key stays");
+  expect(retentionWords(config({ "cleanup.policy": "compact", "retention.ms": "1000" }))).toBe(
+    "the newest of each key stays",
+  );
 });

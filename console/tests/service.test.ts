@@ -7,7 +7,12 @@ test("a number is read in the unit of its name", () => {
   expect(reading("body_timeout_ms", "30000")).toBe("30 s");
   expect(reading("max_share_percent", "50")).toBe("50 %");
   expect(reading("max_tails", "10000")).toBe("10,000");
-  for (const [name, text] of [["max_wait_ms", "50"], ["min_segment_bytes", "14"], ["data_directory", "data"], ["tls_cert", "null"]]) {
+  for (const [name, text] of [
+    ["max_wait_ms", "50"],
+    ["min_segment_bytes", "14"],
+    ["data_directory", "data"],
+    ["tls_cert", "null"],
+  ]) {
     expect(reading(name ?? "", text ?? "")).toBe("");
   }
 });

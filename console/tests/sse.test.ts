@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { EventParser } from "../src/api/sse";
 
-const STREAM = 'retry: 1000\r\nevent: offsets\r\nid: 7\r\ndata: {}\r\n\r\n: a comment\nevent: records\nid: 8\ndata: one\ndata: two\n\ndata\n\nevent: nothing\n\n';
+const STREAM =
+  "retry: 1000\r\nevent: offsets\r\nid: 7\r\ndata: {}\r\n\r\n: a comment\nevent: records\nid: 8\ndata: one\ndata: two\n\ndata\n\nevent: nothing\n\n";
 const EVENTS = [
   { event: "offsets", id: "7", data: "{}" },
   { event: "records", id: "8", data: "one\ntwo" },

@@ -30,6 +30,13 @@ def fill(client: httpx.Client, topic: str, records: Iterable[object], partitions
     client.post(f"/v1/topics/{topic}/records", json=body).raise_for_status()
 
 
+def download_all(console: Console) -> None:
+    console.button("Download").click()
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Download").click()
+    dialog.get_by_role("button", name="Close").click()
+
+
 def test_a_record_is_found_by_a_member_of_its_value(console: Console, client: httpx.Client) -> None:
     """The filter reads the whole topic, says how far it is, and compares 64-bit numbers exactly."""
     fill(
@@ -86,7 +93,7 @@ def test_texts_at_every_boundary_are_listed_and_downloaded(
         row.click()
         console.page.get_by_label("Value as").first.wait_for()
     with console.page.expect_download() as download:
-        console.button("Download NDJSON").click()
+        download_all(console)
     lines = Path(download.value.path()).read_text().splitlines()
     found = [(one["key"], json.loads(one["value"])) for one in map(json.loads, lines)]
     assert sorted(found) == sorted((text, text) for text in TEXTS.values())
@@ -166,7 +173,7 @@ def test_what_was_found_is_downloaded_and_replayed(console: Console, client: htt
     console.open("topics/events/messages?from=earliest")
     console.rows("Messages").nth(1).wait_for()
     with console.page.expect_download() as download:
-        console.button("Download NDJSON").click()
+        download_all(console)
     lines = Path(download.value.path()).read_text().splitlines()
     assert json.loads(lines[0])["value"] == '{"n":1.1}'
     assert json.loads(lines[1])["value_encoding"] == "base64"

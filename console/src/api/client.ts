@@ -12,7 +12,11 @@ type Good<R> = { [S in keyof R]: S extends 200 | 201 | 202 ? Json<R[S]> : never 
 type Operation<P extends keyof paths, M extends Method> = NonNullable<paths[P][M]>;
 export type Answer<P extends keyof paths, M extends Method> =
   Operation<P, M> extends { responses: infer R } ? Good<R> : never;
-type Named<O, K extends string> = O extends { parameters: infer A } ? (K extends keyof A ? A[K] : undefined) : undefined;
+type Named<O, K extends string> = O extends { parameters: infer A }
+  ? K extends keyof A
+    ? A[K]
+    : undefined
+  : undefined;
 type Sent<O> = O extends { requestBody?: { content: infer C } } ? Json<{ content: C }> : undefined;
 
 export interface Request<P extends keyof paths, M extends Method> {
@@ -68,14 +72,14 @@ async function problemOf(response: Response): Promise<Problem> {
   const text = await response.text();
   try {
     const document = parseJson(text) as Record<string, unknown>;
-    const { code, title, detail } = document;
-    return new Problem(response.status, String(code), String(title), String(detail ?? ""), document);
+    const { code, title, detail = "" } = document as Record<string, string>;
+    return new Problem(response.status, String(code), String(title), detail, document);
   } catch {
     return new Problem(response.status, "unknown", `HTTP ${response.status}`, text.slice(0, 500));
   }
 }
 
-export async function call<P extends keyof paths & string, M extends Method>(
+export async function call<P extends keyof paths, M extends Method>(
   method: M,
   path: P,
   request: Request<P, M> = {},
@@ -88,13 +92,13 @@ export async function call<P extends keyof paths & string, M extends Method>(
   if (request.signal) init.signal = request.signal;
   const response = await send(urlOf(path, request.path, request.query), init);
   const text = await response.text();
-  return { data: (text ? parseJson(text) : undefined) as Answer<P, M>, headers: response.headers };
+  return {
+    data: (text ? parseJson(text) : undefined) as Answer<P, M>,
+    headers: response.headers,
+  };
 }
 
 /** What a GET answers. */
-export async function get<P extends keyof paths & string>(
-  path: P,
-  request: Request<P, "get"> = {},
-): Promise<Answer<P, "get">> {
+export async function get<P extends keyof paths>(path: P, request: Request<P, "get"> = {}): Promise<Answer<P, "get">> {
   return (await call("get", path, request)).data;
 }

@@ -18,7 +18,9 @@ function valueOf(node: Node): unknown {
     case "string":
       return node.text;
     case "number":
-      return INTEGER.test(node.text) && !Number.isSafeInteger(Number(node.text)) ? BigInt(node.text) : Number(node.text);
+      return INTEGER.test(node.text) && !Number.isSafeInteger(Number(node.text))
+        ? BigInt(node.text)
+        : Number(node.text);
     default:
       return JSON.parse(node.text);
   }

@@ -99,3 +99,11 @@ export function at(node: Node | null, path: string[]): Node | undefined {
   }
   return here;
 }
+
+/** The tree as JSON text, numbers digit for digit, without spaces. */
+export function writtenAs(node: Node): string {
+  if (node.kind === "object")
+    return `{${node.members.map(([name, member]) => `${JSON.stringify(name)}:${writtenAs(member)}`).join(",")}}`;
+  if (node.kind === "array") return `[${node.items.map(writtenAs).join(",")}]`;
+  return node.kind === "string" ? JSON.stringify(node.text) : node.text;
+}

@@ -41,7 +41,11 @@ export class EventParser {
   }
 
   #dispatch(): ServerEvent | undefined {
-    const event = { event: this.#event || "message", id: this.#id, data: this.#data.join("\n") };
+    const event = {
+      event: this.#event || "message",
+      id: this.#id,
+      data: this.#data.join("\n"),
+    };
     const isEmpty = this.#data.length === 0;
     this.#event = "";
     this.#data = [];

@@ -80,7 +80,10 @@ function dataOf(seconds: number[], lines: Line[]): uPlot.AlignedData {
   return [seconds, ...lines.map((line) => line.values)] as uPlot.AlignedData;
 }
 
-function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<ChartProps, "title" | "seconds" | "steps"> & { steps: number[] | undefined }): uPlot.Options {
+function optionsOf(
+  element: HTMLElement,
+  { lines, least, steps, format }: Omit<ChartProps, "title" | "seconds" | "steps"> & { steps: number[] | undefined },
+): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string): string => style.getPropertyValue(name).trim();
   const axis = { stroke: colour("--quiet"), font: "11px system-ui", ticks: { show: false } };
@@ -95,7 +98,13 @@ function optionsOf(element: HTMLElement, { lines, least, steps, format }: Omit<C
       y: { range: (_, __, top) => [0, Math.max(least, top * 1.1)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, size: 24, space: 90, values: (_, at) => at.map(clock) },
+      {
+        ...axis,
+        grid: { show: false },
+        size: 24,
+        space: 90,
+        values: (_, at) => at.map(clock),
+      },
       {
         ...axis,
         grid: { stroke: colour("--line"), width: 1 },

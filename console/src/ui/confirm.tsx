@@ -7,10 +7,28 @@ import { asProblem } from "./load";
 import { Failure, Field } from "./parts";
 
 /** `of` is whose name it is. */
-export function TypedName({ name, of = "topic", typed, onTyped }: { name: string; of?: string; typed: string; onTyped: (text: string) => void }): JSX.Element {
+export function TypedName({
+  name,
+  of = "topic",
+  typed,
+  onTyped,
+}: {
+  name: string;
+  of?: string;
+  typed: string;
+  onTyped: (text: string) => void;
+}): JSX.Element {
   return (
     <Field label={`Type the ${of}'s name to confirm: ${name}`}>
-      {(id) => <input id={id} autocomplete="off" spellcheck={false} value={typed} onInput={(event) => onTyped(event.currentTarget.value)} />}
+      {(id) => (
+        <input
+          id={id}
+          autocomplete="off"
+          spellcheck={false}
+          value={typed}
+          onInput={(event) => onTyped(event.currentTarget.value)}
+        />
+      )}
     </Field>
   );
 }
@@ -28,7 +46,16 @@ interface ConfirmProps {
   onClose: () => void;
 }
 
-export function Confirm({ title, children, name, of = "topic", label, run, onDone, onClose }: ConfirmProps): JSX.Element {
+export function Confirm({
+  title,
+  children,
+  name,
+  of = "topic",
+  label,
+  run,
+  onDone,
+  onClose,
+}: ConfirmProps): JSX.Element {
   const [typed, type] = useState("");
   const [problem, fail] = useState<Problem | undefined>();
   const [isBusy, busy] = useState(false);

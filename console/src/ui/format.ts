@@ -52,7 +52,10 @@ export function duration(ms: Int): string {
   const first = parts.findIndex(([size]) => size > 0);
   if (first < 0) return `${trimmed(value / 1000)} s`;
   const shown = [...parts, [Math.floor(value / 1000) % 60, "s"] as [number, string]].slice(first, first + 2);
-  return shown.filter(([size]) => size > 0).map(([size, unit]) => `${size} ${unit}`).join(" ");
+  return shown
+    .filter(([size]) => size > 0)
+    .map(([size, unit]) => `${size} ${unit}`)
+    .join(" ");
 }
 
 /** Seconds of a latency. */
@@ -89,7 +92,13 @@ export function relativeTime(ms: Int, now = Date.now()): string {
   const distance = now - Number(ms);
   const size = Math.abs(distance);
   if (size < 1000) return "now";
-  const units: [number, string][] = [[YEAR_MS, "y"], [86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
+  const units: [number, string][] = [
+    [YEAR_MS, "y"],
+    [86_400_000, "d"],
+    [3_600_000, "h"],
+    [60_000, "min"],
+    [1000, "s"],
+  ];
   const [length, unit] = units.find(([one]) => size >= one) ?? [1000, "s"];
   const text = `${Math.floor(size / length)} ${unit}`;
   return distance >= 0 ? `${text} ago` : `in ${text}`;

@@ -5,12 +5,20 @@
 import { groups, overview, service, subscriptions, topics } from "../routes";
 import { go } from "./router";
 
-const PAGES: Record<string, string> = { o: overview.link([]), t: topics.link([]), g: groups.link([]), p: subscriptions.link([]), s: service.link([""]) };
+const PAGES: Record<string, string> = {
+  o: overview.link([]),
+  t: topics.link([]),
+  g: groups.link([]),
+  p: subscriptions.link([]),
+  s: service.link([""]),
+};
 
 let isGoing = false;
 
 function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  return (
+    target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+  );
 }
 
 /** The list that a key means: the one around the focus, else the page's first. */
@@ -22,7 +30,10 @@ function listFor(event: KeyboardEvent): Element | null {
 function moveInList(event: KeyboardEvent): boolean {
   const list = listFor(event);
   if (!list || (event.key !== "ArrowDown" && event.key !== "ArrowUp")) return false;
-  const isElsewhere = event.target instanceof Element && event.target.closest("svg, .shown, table, nav, [role=group]") !== null && !list.contains(event.target);
+  const isElsewhere =
+    event.target instanceof Element &&
+    event.target.closest("svg, .shown, table, nav, [role=group]") !== null &&
+    !list.contains(event.target);
   if (isElsewhere) return false; // that moves or scrolls by itself
   const rows = [...list.querySelectorAll<HTMLElement>("[data-row]")];
   const at = rows.findIndex((row) => row.contains(event.target as Node));

@@ -32,7 +32,7 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
   const data = useSignal<T | undefined>(undefined);
   const error = useSignal<Problem | undefined>(undefined);
   const latest = useRef(load);
-  const wake = useRef(() => {});
+  const wake = useRef<() => void>(() => undefined);
   latest.current = load;
   const credentials = token.value;
   useEffect(() => {
@@ -48,11 +48,13 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
       const began = performance.now();
       try {
         const loaded = await latest.current(stop.signal);
+        // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- aborted while it waited
         if (stop.signal.aborted) return;
         data.value = loaded;
         error.value = undefined;
         isReachable.value = true;
       } catch (failure) {
+        // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- aborted while it waited
         if (stop.signal.aborted) return;
         error.value = asProblem(failure);
         if (error.value.code === "unreachable") isReachable.value = false;

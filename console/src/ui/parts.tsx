@@ -7,7 +7,9 @@ import { zone } from "./preferences";
 
 export function Time({ ms, relative = false }: { ms: Int; relative?: boolean }): JSX.Element {
   if (BigInt(ms) < 0n) return <span class="quiet">no time</span>;
-  const title = relative ? `${localTime(ms)} local\n${utcTime(ms)}` : `${zone.value === "UTC" ? `${localTime(ms)} local` : utcTime(ms)}\n${relativeTime(ms)}`;
+  const title = relative
+    ? `${localTime(ms)} local\n${utcTime(ms)}`
+    : `${zone.value === "UTC" ? `${localTime(ms)} local` : utcTime(ms)}\n${relativeTime(ms)}`;
   return (
     <time dateTime={utcTime(ms)} title={title}>
       {relative ? relativeTime(ms) : shownTime(ms)}
@@ -20,10 +22,23 @@ export function Bytes({ of }: { of: Int }): JSX.Element {
 }
 
 /** What went wrong, as the problem document says it. */
-export function Failure({ problem, onRetry }: { problem: Problem | undefined; onRetry?: () => void }): JSX.Element | null {
+export function Failure({
+  problem,
+  onRetry,
+}: {
+  problem: Problem | undefined;
+  onRetry?: () => void;
+}): JSX.Element | null {
   if (!problem) return null;
   const { document } = problem;
-  const errors = Array.isArray(document["errors"]) ? (document["errors"] as Record<string, unknown>[]) : [];
+  const errors = Array.isArray(document.errors)
+    ? (document.errors as {
+        index?: number | null;
+        field?: string;
+        detail?: string;
+        code: string;
+      }[])
+    : [];
   return (
     <div class="failure" role="alert">
       <strong>{problem.title}</strong>
@@ -32,8 +47,8 @@ export function Failure({ problem, onRetry }: { problem: Problem | undefined; on
         <ul>
           {errors.slice(0, 10).map((one) => (
             <li>
-              {one["index"] !== null && one["index"] !== undefined && `record ${String(one["index"])}: `}
-              <code>{String(one["field"] ?? "")}</code> {String(one["detail"] ?? one["code"])}
+              {one.index !== null && one.index !== undefined && `record ${one.index}: `}
+              <code>{one.field}</code> {one.detail ?? one.code}
             </li>
           ))}
         </ul>
@@ -41,8 +56,8 @@ export function Failure({ problem, onRetry }: { problem: Problem | undefined; on
       <p class="quiet">
         <code>{problem.code}</code>
         {problem.status > 0 && ` · HTTP ${problem.status}`}
-        {typeof document["side_effects"] === "string" && ` · side effects: ${document["side_effects"]}`}
-        {typeof document["trace_id"] === "string" && ` · trace ${document["trace_id"]}`}
+        {typeof document.side_effects === "string" && ` · side effects: ${document.side_effects}`}
+        {typeof document.trace_id === "string" && ` · trace ${document.trace_id}`}
       </p>
       {onRetry && (
         <button type="button" onClick={onRetry}>
@@ -143,7 +158,15 @@ export function Choices<T extends string>(props: {
 }
 
 /** A number with its name: what a page says first. */
-export function Figure({ name, children, note }: { name: string; children: ComponentChildren; note?: ComponentChildren }): JSX.Element {
+export function Figure({
+  name,
+  children,
+  note,
+}: {
+  name: string;
+  children: ComponentChildren;
+  note?: ComponentChildren;
+}): JSX.Element {
   return (
     <div class="figure">
       <dt>{name}</dt>

@@ -30,6 +30,64 @@ export const theme = kept<Theme>("theme", "system", "light", "dark");
 /** In which zone times are written; the other one is a hover away. */
 export const zone = kept<Zone>("zone", "local", "UTC");
 
+const DETAIL = "tidelog.detail";
+/** How much of the width one message takes. */
+export const detailPercent = signal(storedPercent());
+effect(() => {
+  try {
+    localStorage.setItem(DETAIL, String(detailPercent.value));
+  } catch {
+    // kept until the page is closed
+  }
+});
+
+function storedPercent(): number {
+  try {
+    return Number(localStorage.getItem(DETAIL)) || 42;
+  } catch {
+    return 42;
+  }
+}
+
+/** What is kept of a look at a topic. */
+export interface View {
+  columns: string;
+  filter: string;
+}
+
+const VIEWS = "tidelog.views";
+const views = signal<Record<string, Record<string, View>>>(stored());
+
+function stored(): Record<string, Record<string, View>> {
+  try {
+    return JSON.parse(localStorage.getItem(VIEWS) ?? "{}") as Record<string, Record<string, View>>;
+  } catch {
+    return {};
+  }
+}
+
+/** The views of a topic by their names. */
+export function viewsOf(topic: string): Record<string, View> {
+  return views.value[topic] ?? {};
+}
+
+export function saveView(topic: string, name: string, view: View): void {
+  change(topic, { ...viewsOf(topic), [name]: view });
+}
+
+export function forgetView(topic: string, name: string): void {
+  change(topic, Object.fromEntries(Object.entries(viewsOf(topic)).filter(([one]) => one !== name)));
+}
+
+function change(topic: string, to: Record<string, View>): void {
+  views.value = { ...views.value, [topic]: to };
+  try {
+    localStorage.setItem(VIEWS, JSON.stringify(views.value));
+  } catch {
+    // kept until the page is closed
+  }
+}
+
 /** Apply the theme now and whenever it changes. */
 export function startTheme(): void {
   effect(() => {

@@ -1,10 +1,5 @@
 /** TanStack's virtualiser as a hook: only the rows in sight are in the page. */
-import {
-  elementScroll,
-  observeElementOffset,
-  observeElementRect,
-  Virtualizer,
-} from "@tanstack/virtual-core";
+import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useReducer, useRef } from "preact/hooks";
 
 export interface Rows {
@@ -25,7 +20,7 @@ export function useRows(size: number, rowPixels: number, keyOf: (index: number) 
     observeElementRect,
     observeElementOffset,
     scrollToFn: elementScroll,
-    onChange: () => render(undefined as never),
+    onChange: () => render(undefined),
   };
   const virtual = useRef<Virtualizer<HTMLDivElement, HTMLElement> | null>(null);
   virtual.current ??= new Virtualizer(options);

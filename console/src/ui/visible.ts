@@ -7,7 +7,7 @@ const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a
 
 /** Returns the text with each such character as `\uXXXX`. */
 function visible(text: string): string {
-  return text.replace(HIDDEN, one => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 function shown(child: unknown): unknown {
@@ -16,7 +16,7 @@ function shown(child: unknown): unknown {
 
 /** Makes every text and title of every element visible; what is typed into fields stays as it is. */
 export function showHidden(): void {
-  const before = options.vnode;
+  const before = options.vnode; // eslint-disable-line @typescript-eslint/unbound-method -- it uses no this
   options.vnode = (vnode: VNode) => {
     if (typeof vnode.type === "string") {
       const props = vnode.props as { children?: unknown; title?: unknown };

@@ -49,8 +49,9 @@ function useHistory(facts: Facts | undefined): Map<string, Point[]> {
   const seen = useRef<Facts | undefined>(undefined);
   if (facts && facts !== seen.current) {
     seen.current = facts;
-    const at = Date.now() / 1000;
-    const add = (key: string, lag: number): void => void points.current.set(key, withPoint(points.current.get(key) ?? [], { at, lag }));
+    const at = Date.now() / 1000; // eslint-disable-line react-hooks/purity -- once for each answer
+    const add = (key: string, lag: number): void =>
+      void points.current.set(key, withPoint(points.current.get(key) ?? [], { at, lag }));
     add("", Number(facts.lag.total_lag));
     for (const one of facts.lag.partitions) if (one.lag !== null) add(keyOf(one), Number(one.lag));
   }
@@ -91,7 +92,13 @@ export function Group(): JSX.Element {
             {workers.length > 0 && <Figure name="Workers">{count(workers.length)}</Figure>}
           </dl>
           <div class="grid charts">
-            <Chart title="Lag" seconds={all.map(({ at }) => at)} lines={[{ name: "offsets", values: all.map((one) => one.lag) }]} least={10} format={count} />
+            <Chart
+              title="Lag"
+              seconds={all.map(({ at }) => at)}
+              lines={[{ name: "offsets", values: all.map((one) => one.lag) }]}
+              least={10}
+              format={count}
+            />
           </div>
           {workers.length > 0 && <Workers workers={workers} />}
           {topics.map((topic) => (
@@ -101,12 +108,21 @@ export function Group(): JSX.Element {
                   <a href={topicPage.link([topic, ""])}>{topic}</a>
                 </h2>
                 {may("read", topic) && (
-                  <button type="button" class="small" onClick={() => open(lag.partitions.filter((one) => one.topic === topic))}>
+                  <button
+                    type="button"
+                    class="small"
+                    onClick={() => open(lag.partitions.filter((one) => one.topic === topic))}
+                  >
                     Reset…
                   </button>
                 )}
               </div>
-              <Table rows={lag.partitions.filter((one) => one.topic === topic)} stored={loaded.data?.stored ?? new Map()} history={history} holders={holdersOf(workers)} />
+              <Table
+                rows={lag.partitions.filter((one) => one.topic === topic)}
+                stored={loaded.data?.stored ?? new Map()}
+                history={history}
+                holders={holdersOf(workers)}
+              />
             </section>
           ))}
         </>
@@ -184,7 +200,13 @@ function Table({ rows, stored, history, holders }: TableProps): JSX.Element {
         </thead>
         <tbody>
           {rows.map((row) => (
-            <Line key={keyOf(row)} row={row} stored={stored.get(keyOf(row))} points={history.get(keyOf(row)) ?? []} holder={holders.size > 0 ? (holders.get(keyOf(row)) ?? "–") : undefined} />
+            <Line
+              key={keyOf(row)}
+              row={row}
+              stored={stored.get(keyOf(row))}
+              points={history.get(keyOf(row)) ?? []}
+              holder={holders.size > 0 ? (holders.get(keyOf(row)) ?? "–") : undefined}
+            />
           ))}
         </tbody>
       </table>

@@ -27,7 +27,13 @@ const KINDS: { value: Kind; label: string }[] = [
 function positionsOf(lags: Schemas["PartitionLag"][], partition: string): Position[] {
   return lags
     .filter((one) => one.end_offset !== null && (partition === "" || String(one.partition) === partition))
-    .map((one) => ({ topic: one.topic, partition: one.partition, offset: BigInt(one.offset), logStart: BigInt(one.log_start_offset ?? 0), end: BigInt(one.end_offset ?? 0) }));
+    .map((one) => ({
+      topic: one.topic,
+      partition: one.partition,
+      offset: BigInt(one.offset),
+      logStart: BigInt(one.log_start_offset ?? 0),
+      end: BigInt(one.end_offset ?? 0),
+    }));
 }
 
 function targetOf(kind: Kind, text: string): Target | undefined {
@@ -40,7 +46,11 @@ async function planOf(positions: Position[], target: Target, signal: AbortSignal
   return Promise.all(
     positions.map(async (position) => {
       if (target.kind !== "time") return stepOf(position, target);
-      const found = await get("/v1/topics/{topic}/partitions/{partition}/offset-at", { path: { topic: position.topic, partition: position.partition }, query: { timestamp: String(target.ms) }, signal });
+      const found = await get("/v1/topics/{topic}/partitions/{partition}/offset-at", {
+        path: { topic: position.topic, partition: position.partition },
+        query: { timestamp: String(target.ms) },
+        signal,
+      });
       return stepOf(position, target, found.offset === null ? null : BigInt(found.offset));
     }),
   );
@@ -52,11 +62,17 @@ async function apply(group: string, step: Step): Promise<void> {
   const before = await call("get", "/v1/groups/{group}/offsets/{topic}/{partition}", { path });
   if (BigInt(before.data.offset) !== step.offset) throw moved(step, BigInt(before.data.offset));
   const headers = { "if-match": before.headers.get("etag") ?? "*" };
-  await call("put", "/v1/groups/{group}/offsets/{topic}/{partition}", { path, body: { offset: step.to, metadata: before.data.metadata } as never, headers });
+  await call("put", "/v1/groups/{group}/offsets/{topic}/{partition}", {
+    path,
+    body: { offset: step.to, metadata: before.data.metadata },
+    headers,
+  });
 }
 
 function moved(step: Step, now: bigint): Error {
-  return new Error(`Partition ${step.partition} is at offset ${count(now)} now, not at ${count(step.offset)}: its reader is running. Stop it, or look again.`);
+  return new Error(
+    `Partition ${step.partition} is at offset ${count(now)} now, not at ${count(step.offset)}: its reader is running. Stop it, or look again.`,
+  );
 }
 
 export function Reset({ group, lags, onClose, onDone }: ResetProps): JSX.Element {
@@ -73,7 +89,11 @@ export function Reset({ group, lags, onClose, onDone }: ResetProps): JSX.Element
     const stop = new AbortController();
     fail(undefined);
     show([]);
-    if (target) planOf(positionsOf(fixed, partition), target, stop.signal).then(show, (error: unknown) => !stop.signal.aborted && fail(asProblem(error)));
+    if (target)
+      planOf(positionsOf(fixed, partition), target, stop.signal).then(
+        show,
+        (error: unknown) => !stop.signal.aborted && fail(asProblem(error)),
+      );
     return () => stop.abort();
   }, [kind, text, partition]);
   const changes = plan.filter((step) => step.to !== step.offset);
@@ -111,8 +131,32 @@ export function Reset({ group, lags, onClose, onDone }: ResetProps): JSX.Element
             </select>
           )}
         </div>
-        {kind === "time" && <Field label="First record at or after (local time)">{(id) => <input id={id} type="datetime-local" step="1" value={text} onInput={(event) => write(event.currentTarget.value)} />}</Field>}
-        {kind === "offset" && <Field label="Offset">{(id) => <input id={id} inputmode="numeric" autocomplete="off" value={text} onInput={(event) => write(event.currentTarget.value)} />}</Field>}
+        {kind === "time" && (
+          <Field label="First record at or after (local time)">
+            {(id) => (
+              <input
+                id={id}
+                type="datetime-local"
+                step="1"
+                value={text}
+                onInput={(event) => write(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        )}
+        {kind === "offset" && (
+          <Field label="Offset">
+            {(id) => (
+              <input
+                id={id}
+                inputmode="numeric"
+                autocomplete="off"
+                value={text}
+                onInput={(event) => write(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        )}
         <Preview plan={plan} />
         {fault && (
           <p class="bad" role="alert">

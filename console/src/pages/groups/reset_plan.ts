@@ -8,7 +8,8 @@ export interface Position {
   end: bigint;
 }
 
-export type Target = { kind: "earliest" } | { kind: "latest" } | { kind: "offset"; offset: bigint } | { kind: "time"; ms: number };
+export type Target =
+  { kind: "earliest" } | { kind: "latest" } | { kind: "offset"; offset: bigint } | { kind: "time"; ms: number };
 
 export interface Step extends Position {
   to: bigint;

@@ -9,7 +9,13 @@ import { useRows } from "../../ui/virtual";
 const ROW_PIXELS = 30;
 
 /** `most` bounds the height in pixels; without it the list takes what the window has. */
-export function GroupTable({ rows, most = Infinity }: { rows: Schemas["GroupLagSummary"][]; most?: number }): JSX.Element {
+export function GroupTable({
+  rows,
+  most = Infinity,
+}: {
+  rows: Schemas["GroupLagSummary"][];
+  most?: number;
+}): JSX.Element {
   const { scroller, virtual } = useRows(rows.length, ROW_PIXELS, (index) => rows[index]?.group ?? index);
   const room = useRoom(scroller);
   return (
@@ -20,14 +26,32 @@ export function GroupTable({ rows, most = Infinity }: { rows: Schemas["GroupLagS
         <span class="column">Lag ↓</span>
         <span class="column">Oldest unread</span>
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Groups" tabIndex={0} style={{ height: `${Math.min(room, most, 2 + ROW_PIXELS * rows.length)}px` }}>
+      <div
+        class="rows"
+        ref={scroller}
+        data-list
+        role="list"
+        aria-label="Groups"
+        tabIndex={0}
+        style={{ height: `${Math.min(room, most, 2 + ROW_PIXELS * rows.length)}px` }}
+      >
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map((item) => {
             const row = rows[item.index];
             return (
               row && (
-                <div key={item.key} class="row" role="listitem" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
-                  <a class="grow clip" data-row href={group.link([row.group])} title={`${row.group}: ${row.topics.join(", ")}`}>
+                <div
+                  key={item.key}
+                  class="row"
+                  role="listitem"
+                  style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}
+                >
+                  <a
+                    class="grow clip"
+                    data-row
+                    href={group.link([row.group])}
+                    title={`${row.group}: ${row.topics.join(", ")}`}
+                  >
                     {row.group}
                   </a>
                   {Number(row.missed) > 0 && (

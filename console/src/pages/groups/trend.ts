@@ -46,5 +46,10 @@ export function linePoints(points: Point[], width: number, height: number): stri
   if (!last) return "";
   const most = Math.max(1, ...points.map(({ lag }) => lag));
   const span = Math.max(10, last.at - (points[0]?.at ?? last.at));
-  return points.map(({ at, lag }) => `${(width * (1 - (last.at - at) / span)).toFixed(1)},${(height - 1 - ((height - 2) * lag) / most).toFixed(1)}`).join(" ");
+  return points
+    .map(
+      ({ at, lag }) =>
+        `${(width * (1 - (last.at - at) / span)).toFixed(1)},${(height - 1 - ((height - 2) * lag) / most).toFixed(1)}`,
+    )
+    .join(" ");
 }

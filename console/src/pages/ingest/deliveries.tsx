@@ -14,22 +14,36 @@ const MOST_PARTITIONS = 8;
 const MOST = 20;
 
 async function newest(topic: Schemas["Topic"], signal: AbortSignal): Promise<Shown[]> {
-  const { partitions } = await get("/v1/topics/{topic}/offsets", { path: { topic: topic.topic }, signal });
+  const { partitions } = await get("/v1/topics/{topic}/offsets", {
+    path: { topic: topic.topic },
+    signal,
+  });
   const looked = await Promise.all(
     partitions.slice(0, MOST_PARTITIONS).map(async (one) => {
       const end = BigInt(one.high_watermark ?? 0);
       const start = BigInt(one.log_start_offset ?? 0);
       const offset = end - LOOK_BACK > start ? end - LOOK_BACK : start;
-      const page = await get("/v1/topics/{topic}/partitions/{partition}/records", { path: { topic: topic.topic, partition: one.partition }, query: { offset: String(offset), encoding: "utf8" }, signal });
+      const page = await get("/v1/topics/{topic}/partitions/{partition}/records", {
+        path: { topic: topic.topic, partition: one.partition },
+        query: { offset: String(offset), encoding: "utf8" },
+        signal,
+      });
       return deliveriesOf(one.partition, page.records);
     }),
   );
-  return looked.flat().sort((a, b) => b.time - a.time).slice(0, MOST);
+  return looked
+    .flat()
+    .sort((a, b) => b.time - a.time)
+    .slice(0, MOST);
 }
 
 /** Why a delivery did not arrive: the last requests that were refused, as their senders were told. */
 function Refusals({ topic }: { topic: string }): JSX.Element {
-  const list = useLoad(topic, (signal) => get("/v1/topics/{topic}/ingest-refusals", { path: { topic }, signal }), EVERY_MS);
+  const list = useLoad(
+    topic,
+    (signal) => get("/v1/topics/{topic}/ingest-refusals", { path: { topic }, signal }),
+    EVERY_MS,
+  );
   const refusals = list.data?.refusals ?? [];
   return (
     <section class="after" aria-label="Refused deliveries">
@@ -68,7 +82,11 @@ function Refusals({ topic }: { topic: string }): JSX.Element {
 
 export function Deliveries({ topic }: { topic: Schemas["Topic"] }): JSX.Element | null {
   const mayRead = may("read", topic.topic);
-  const recent = useLoad(`${topic.topic}/${mayRead}`, (signal) => (mayRead ? newest(topic, signal) : Promise.resolve([])), EVERY_MS);
+  const recent = useLoad(
+    `${topic.topic}/${mayRead}`,
+    (signal) => (mayRead ? newest(topic, signal) : Promise.resolve([])),
+    EVERY_MS,
+  );
   return (
     <section aria-label="Last deliveries">
       <h2>Last deliveries</h2>

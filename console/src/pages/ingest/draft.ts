@@ -20,7 +20,18 @@ export interface Draft {
   prefix: string;
 }
 
-const EMPTY: Draft = { split: "none", key: "", headers: "", deliveryId: "", scheme: "", secrets: "", header: "", algorithm: "sha256", encoding: "hex", prefix: "" };
+const EMPTY: Draft = {
+  split: "none",
+  key: "",
+  headers: "",
+  deliveryId: "",
+  scheme: "",
+  secrets: "",
+  header: "",
+  algorithm: "sha256",
+  encoding: "hex",
+  prefix: "",
+};
 
 const textOf = (source: Source): string => source?.pointer ?? source?.header ?? source?.headers?.join(", ") ?? "";
 const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
@@ -51,21 +62,32 @@ export function draftOf(profile: Profile | undefined): Draft {
 /** The document to send. Without new secrets the service keeps those it has; what the form does not show stays. */
 export function documentOf(draft: Draft, before: Profile | undefined): PutProfile {
   const document: Record<string, unknown> = { split: draft.split, headers: words(draft.headers) };
-  if (before) Object.assign(document, { window_ms: before.window_ms, window_deliveries: before.window_deliveries });
-  if (before?.handshake) document["handshake"] = before.handshake;
-  if (draft.key.trim()) document["key"] = sourceOf(draft.key.trim());
-  if (draft.deliveryId.trim()) document["delivery_id"] = sourceOf(draft.deliveryId.trim());
+  if (before)
+    Object.assign(document, {
+      window_ms: before.window_ms,
+      window_deliveries: before.window_deliveries,
+    });
+  if (before?.handshake) document.handshake = before.handshake;
+  if (draft.key.trim()) document.key = sourceOf(draft.key.trim());
+  if (draft.deliveryId.trim()) document.delivery_id = sourceOf(draft.deliveryId.trim());
   if (draft.scheme) {
     const signature: Record<string, unknown> = { scheme: draft.scheme };
-    const secrets = draft.secrets.split(/\s*\n\s*/).map((one) => one.trim()).filter(Boolean);
-    if (secrets.length) signature["secrets"] = secrets;
-    if (before?.signature?.scheme === draft.scheme) signature["tolerance_ms"] = before.signature.tolerance_ms;
+    const secrets = draft.secrets
+      .split(/\s*\n\s*/)
+      .map((one) => one.trim())
+      .filter(Boolean);
+    if (secrets.length) signature.secrets = secrets;
+    if (before?.signature?.scheme === draft.scheme) signature.tolerance_ms = before.signature.tolerance_ms;
     if (draft.scheme === "hmac") {
-      Object.assign(signature, { header: draft.header.trim(), algorithm: draft.algorithm, encoding: draft.encoding });
-      if (draft.prefix) signature["prefix"] = draft.prefix;
+      Object.assign(signature, {
+        header: draft.header.trim(),
+        algorithm: draft.algorithm,
+        encoding: draft.encoding,
+      });
+      if (draft.prefix) signature.prefix = draft.prefix;
     }
-    if (draft.scheme === "token-header") signature["header"] = draft.header.trim();
-    document["signature"] = signature;
+    if (draft.scheme === "token-header") signature.header = draft.header.trim();
+    document.signature = signature;
   }
   return document as PutProfile;
 }

@@ -20,14 +20,19 @@ export interface Stored {
 async function load(topic: string, signal: AbortSignal): Promise<Stored> {
   const { topics } = await get("/v1/topics", { query: { prefix: topic, page_size: 1 }, signal }); // a 404 would stand in the browser's log
   if (!topics[0]?.has_ingest_profile) return { profile: undefined, etag: "" };
-  const { data, headers } = await call("get", "/v1/topics/{topic}/ingest-profile", { path: { topic }, signal });
+  const { data, headers } = await call("get", "/v1/topics/{topic}/ingest-profile", {
+    path: { topic },
+    signal,
+  });
   return { profile: data, etag: headers.get("etag") ?? "" };
 }
 
 export function Ingest({ topic }: TabProps): JSX.Element {
   const name = topic.topic;
   const isAdmin = may("admin", name);
-  const stored = useLoad(`${name}/${isAdmin}`, (signal) => (isAdmin ? load(name, signal) : Promise.resolve({ profile: undefined, etag: "" })));
+  const stored = useLoad(`${name}/${isAdmin}`, (signal) =>
+    isAdmin ? load(name, signal) : Promise.resolve({ profile: undefined, etag: "" }),
+  );
   const url = `${HOME}/v1/topics/${encodeURIComponent(name)}/ingest`;
   const scheme = stored.data?.profile?.signature?.scheme;
   return (
@@ -38,14 +43,21 @@ export function Ingest({ topic }: TabProps): JSX.Element {
           <code>{url}</code> <Copy text={url} />
         </p>
         <p class="hint">
-          Any POST with a body is stored before it is answered: webhooks, CloudEvents, lines of text. OTLP exporters take <code>{`${url}/otlp`}</code> as their endpoint.{" "}
-          {scheme ? `Deliveries are verified by their ${scheme} signature.` : "Without a signature a sender needs an API key, or a token in the address, unless the service is open."}
+          Any POST with a body is stored before it is answered: webhooks, CloudEvents, lines of text. OTLP exporters
+          take <code>{`${url}/otlp`}</code> as their endpoint.{" "}
+          {scheme
+            ? `Deliveries are verified by their ${scheme} signature.`
+            : "Without a signature a sender needs an API key, or a token in the address, unless the service is open."}
         </p>
         {isAdmin && <Tokens topic={name} />}
       </section>
-      {may("append", name) && stored.data && <TestDelivery key={stored.data.etag} topic={name} url={url} profile={stored.data.profile} />}
+      {may("append", name) && stored.data && (
+        <TestDelivery key={stored.data.etag} topic={name} url={url} profile={stored.data.profile} />
+      )}
       <Failure problem={stored.error?.code === "unreachable" ? undefined : stored.error} onRetry={stored.again} />
-      {isAdmin && stored.data && <ProfileForm key={stored.data.etag} topic={name} stored={stored.data} again={stored.again} />}
+      {isAdmin && stored.data && (
+        <ProfileForm key={stored.data.etag} topic={name} stored={stored.data} again={stored.again} />
+      )}
       <Deliveries topic={topic} />
     </div>
   );

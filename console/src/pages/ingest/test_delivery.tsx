@@ -18,10 +18,23 @@ const EXAMPLE = '{"hello": "log"}';
 function formOf(profile: Profile | undefined): HmacForm | undefined {
   const signature = profile?.signature;
   if (!signature?.header) return undefined;
-  return { header: signature.header ?? "", algorithm: signature.algorithm ?? "sha256", encoding: signature.encoding ?? "hex", prefix: signature.prefix ?? "" };
+  return {
+    header: signature.header ?? "",
+    algorithm: signature.algorithm ?? "sha256",
+    encoding: signature.encoding ?? "hex",
+    prefix: signature.prefix ?? "",
+  };
 }
 
-export function TestDelivery({ topic, url, profile }: { topic: string; url: string; profile: Profile | undefined }): JSX.Element {
+export function TestDelivery({
+  topic,
+  url,
+  profile,
+}: {
+  topic: string;
+  url: string;
+  profile: Profile | undefined;
+}): JSX.Element {
   const scheme = profile?.signature?.scheme;
   const [body, write] = useState(EXAMPLE);
   const [type, setType] = useState("application/json");
@@ -36,7 +49,9 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
     show({ headers, body: text });
     try {
       // A signed delivery goes without the console's key, as the sender's does.
-      const response = scheme ? await unsigned(url, headers, text) : await send(url.slice(HOME.length), { method: "POST", headers, body: text });
+      const response = scheme
+        ? await unsigned(url, headers, text)
+        : await send(url.slice(HOME.length), { method: "POST", headers, body: text });
       take(parseJson(await response.text()) as Receipt);
     } catch (error) {
       fail(asProblem(error));
@@ -45,7 +60,11 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     complain("");
-    const delivery = { body, id: `msg_${crypto.randomUUID().replaceAll("-", "")}`, time: Math.floor(Date.now() / 1000) };
+    const delivery = {
+      body,
+      id: `msg_${crypto.randomUUID().replaceAll("-", "")}`,
+      time: Math.floor(Date.now() / 1000),
+    };
     try {
       const signature = scheme ? await signedHeaders(scheme, secret, delivery, formOf(profile)) : {};
       await deliver({ "content-type": type, ...signature }, body);
@@ -62,7 +81,13 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
         <Field label="Content type">
           {(id) => (
             <select id={id} value={type} onChange={(event) => setType(event.currentTarget.value)}>
-              {["application/json", "application/x-ndjson", "application/cloudevents+json", "text/plain", "application/x-www-form-urlencoded"].map((one) => (
+              {[
+                "application/json",
+                "application/x-ndjson",
+                "application/cloudevents+json",
+                "text/plain",
+                "application/x-www-form-urlencoded",
+              ].map((one) => (
                 <option key={one}>{one}</option>
               ))}
             </select>
@@ -70,11 +95,29 @@ export function TestDelivery({ topic, url, profile }: { topic: string; url: stri
         </Field>
         {scheme && (
           <Field label="The sender's secret" hint={`It stays in this page, which computes the ${scheme} signature.`}>
-            {(id) => <input id={id} type="password" autocomplete="off" value={secret} onInput={(event) => keep(event.currentTarget.value)} />}
+            {(id) => (
+              <input
+                id={id}
+                type="password"
+                autocomplete="off"
+                value={secret}
+                onInput={(event) => keep(event.currentTarget.value)}
+              />
+            )}
           </Field>
         )}
       </div>
-      <Field label="Body">{(id) => <textarea id={id} rows={4} spellcheck={false} value={body} onInput={(event) => write(event.currentTarget.value)} />}</Field>
+      <Field label="Body">
+        {(id) => (
+          <textarea
+            id={id}
+            rows={4}
+            spellcheck={false}
+            value={body}
+            onInput={(event) => write(event.currentTarget.value)}
+          />
+        )}
+      </Field>
       {fault && (
         <p class="bad" role="alert">
           {fault}
@@ -108,5 +151,5 @@ async function unsigned(url: string, headers: Record<string, string>, body: stri
   const response = await fetch(url, { method: "POST", headers, body });
   if (response.ok) return response;
   const document = parseJson(await response.text()) as Record<string, unknown>;
-  throw new Problem(response.status, String(document["code"]), String(document["title"]), String(document["detail"]), document);
+  throw new Problem(response.status, String(document.code), String(document.title), String(document.detail), document);
 }

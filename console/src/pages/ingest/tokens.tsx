@@ -7,7 +7,10 @@ import { asProblem, useLoad } from "../../ui/load";
 import { Copy, Failure, Time } from "../../ui/parts";
 
 export function Tokens({ topic }: { topic: string }): JSX.Element {
-  const list = useLoad(topic, async (signal) => (await get("/v1/topics/{topic}/ingest-tokens", { path: { topic }, signal })).tokens);
+  const list = useLoad(
+    topic,
+    async (signal) => (await get("/v1/topics/{topic}/ingest-tokens", { path: { topic }, signal })).tokens,
+  );
   const [made, show] = useState("");
   const [problem, fail] = useState<Problem | undefined>();
   const act = async (work: () => Promise<void>): Promise<void> => {
@@ -21,7 +24,9 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
   };
   const create = (): Promise<void> =>
     act(async () => {
-      const { data } = await call("post", "/v1/topics/{topic}/ingest-tokens", { path: { topic } });
+      const { data } = await call("post", "/v1/topics/{topic}/ingest-tokens", {
+        path: { topic },
+      });
       show(location.origin + data.url);
     });
   const [revoked, revoke] = useState("");
@@ -40,7 +45,12 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
         {list.data?.map((one) => (
           <li key={one.id}>
             <code>{one.id}</code> <span class="quiet">made</span> <Time ms={one.created_timestamp} relative />
-            <button type="button" class="small danger" onClick={() => revoke(one.id)} aria-label={`Revoke token ${one.id}`}>
+            <button
+              type="button"
+              class="small danger"
+              onClick={() => revoke(one.id)}
+              aria-label={`Revoke token ${one.id}`}
+            >
               Revoke
             </button>
           </li>
@@ -53,7 +63,11 @@ export function Tokens({ topic }: { topic: string }): JSX.Element {
         <Confirm
           title={`Revoke token ${revoked}`}
           label="Revoke it"
-          run={() => call("delete", "/v1/topics/{topic}/ingest-tokens/{id}", { path: { topic, id: revoked } })}
+          run={() =>
+            call("delete", "/v1/topics/{topic}/ingest-tokens/{id}", {
+              path: { topic, id: revoked },
+            })
+          }
           onDone={() => {
             show("");
             revoke("");

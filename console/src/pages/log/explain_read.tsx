@@ -35,7 +35,10 @@ async function offsetOf(topic: string, partition: number, text: string, facts: L
   if (offset !== undefined) return offset;
   const time = Date.parse(text);
   if (Number.isNaN(time) || /^\d+$/.test(text)) return undefined;
-  const found = await get("/v1/topics/{topic}/partitions/{partition}/offset-at", { path: { topic, partition }, query: { timestamp: String(time) } });
+  const found = await get("/v1/topics/{topic}/partitions/{partition}/offset-at", {
+    path: { topic, partition },
+    query: { timestamp: String(time) },
+  });
   return found.offset === null ? facts.highWatermark : BigInt(found.offset);
 }
 
@@ -62,7 +65,10 @@ export function Explain({ topic, partition, facts, path, wanted, onPath }: Expla
     event.preventDefault();
     try {
       const offset = await offsetOf(topic, partition, text.trim(), facts);
-      if (offset === undefined) complain(`Type an offset from ${count(facts.logStart)} to ${count(facts.logEnd)}, or a time such as 2026-11-23 14:00.`);
+      if (offset === undefined)
+        complain(
+          `Type an offset from ${count(facts.logStart)} to ${count(facts.logEnd)}, or a time such as 2026-11-23 14:00.`,
+        );
       else if (offset === wanted) await follow(offset);
       else log.change({ offset }, "push");
     } catch (error) {
@@ -73,11 +79,17 @@ export function Explain({ topic, partition, facts, path, wanted, onPath }: Expla
     <div class="explain">
       <form class="bar" onSubmit={(event) => void submit(event)}>
         <label for="explain-offset">Explain a read from</label>
-        <input id="explain-offset" data-search autocomplete="off" placeholder="offset, or time" value={text} onInput={(event) => write(event.currentTarget.value)} aria-describedby="explain-fault" />
+        <input
+          id="explain-offset"
+          data-search
+          autocomplete="off"
+          placeholder="offset, or time"
+          value={text}
+          onInput={(event) => write(event.currentTarget.value)}
+          aria-describedby="explain-fault"
+        />
         <button type="submit">Explain</button>
-        {wanted !== undefined && path && (
-          <a href={toOffset(topic, partition, wanted)}>Read from there</a>
-        )}
+        {wanted !== undefined && path && <a href={toOffset(topic, partition, wanted)}>Read from there</a>}
       </form>
       <p id="explain-fault" class="hint" role="status">
         {fault}

@@ -13,7 +13,10 @@ export function parseIndex(file: ArrayBuffer, base: bigint): IndexEntry[] {
   const view = new DataView(file);
   const entries: IndexEntry[] = [];
   for (let at = 0; at + ENTRY_BYTES <= view.byteLength; at += ENTRY_BYTES) {
-    entries.push({ offset: base + BigInt(view.getUint32(at)), position: view.getUint32(at + 4) });
+    entries.push({
+      offset: base + BigInt(view.getUint32(at)),
+      position: view.getUint32(at + 4),
+    });
   }
   return entries;
 }

@@ -60,7 +60,14 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     const first = firstTimes.get(keyOf(where, facts.log_id, BigInt(one.base_offset))) ?? before;
     const from = first >= 0 && first <= to ? first : to;
     before = Math.max(before, to);
-    return { base: BigInt(one.base_offset), next: BigInt(one.next_offset), bytes: Number(one.size_bytes), from, to, isActive: one.is_active };
+    return {
+      base: BigInt(one.base_offset),
+      next: BigInt(one.next_offset),
+      bytes: Number(one.size_bytes),
+      from,
+      to,
+      isActive: one.is_active,
+    };
   });
   return {
     pieces,
@@ -74,7 +81,11 @@ export async function loadLog(where: Where, mayRead: boolean, signal: AbortSigna
     archivedOffset: facts.archived_offset === undefined ? undefined : BigInt(facts.archived_offset),
     localStart,
     logId: facts.log_id,
-    damage: list.damage.map((one) => ({ base: BigInt(one.file.replace(/\..*$/, "")), position: Number(one.position), problem: one.problem })),
+    damage: list.damage.map((one) => ({
+      base: BigInt(one.file.replace(/\..*$/, "")),
+      position: Number(one.position),
+      problem: one.problem,
+    })),
     now: Date.now(),
   };
 }
@@ -88,7 +99,13 @@ interface Listed {
   next_offset: Int;
 }
 
-async function lookForFirstTimes(where: Where, logId: string, segments: Listed[], logStart: bigint, signal: AbortSignal): Promise<void> {
+async function lookForFirstTimes(
+  where: Where,
+  logId: string,
+  segments: Listed[],
+  logStart: bigint,
+  signal: AbortSignal,
+): Promise<void> {
   const unknown = segments
     .filter((one) => {
       const key = keyOf(where, logId, BigInt(one.base_offset));
@@ -125,6 +142,8 @@ async function firstTime(where: Where, offset: bigint, signal: AbortSignal): Pro
 /** The tag of the log end: a truncation is bound to it. */
 export async function endTag(where: Where): Promise<string> {
   const path = { topic: where.topic, partition: where.partition };
-  const { headers } = await call("get", "/v1/topics/{topic}/partitions/{partition}/offsets", { path });
+  const { headers } = await call("get", "/v1/topics/{topic}/partitions/{partition}/offsets", {
+    path,
+  });
   return headers.get("etag") ?? "";
 }

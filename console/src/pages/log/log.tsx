@@ -29,19 +29,26 @@ const SPANS = [
 export function Log({ topic }: TabProps): JSX.Element {
   const { partition = 0 } = address.asked();
   const mayRead = may("read", topic.topic);
-  const log = useLoad(`${topic.topic}/${partition}/${mayRead}`, (signal) => loadLog({ topic: topic.topic, partition }, mayRead, signal), EVERY_MS);
+  const log = useLoad(
+    `${topic.topic}/${partition}/${mayRead}`,
+    (signal) => loadLog({ topic: topic.topic, partition }, mayRead, signal),
+    EVERY_MS,
+  );
   const { data } = log;
   return (
     <>
       {topic.partitions > 1 && <PartitionChoice partitions={topic.partitions} partition={partition} />}
       <Failure problem={log.error?.code === "unreachable" ? undefined : log.error} onRetry={log.again} />
-      {data && <View key={partition} topic={topic} partition={partition} facts={data} mayRead={mayRead} again={log.again} />}
+      {data && (
+        <View key={partition} topic={topic} partition={partition} facts={data} mayRead={mayRead} again={log.again} />
+      )}
     </>
   );
 }
 
 function PartitionChoice({ partitions, partition }: { partitions: number; partition: number }): JSX.Element {
-  const go = (text: string): void => address.change({ partition: Number(text), segment: "", offset: undefined }, "push");
+  const go = (text: string): void =>
+    address.change({ partition: Number(text), segment: "", offset: undefined }, "push");
   return (
     <div class="bar">
       <label for="log-partition">Partition</label>
@@ -65,7 +72,7 @@ interface ViewProps {
 }
 
 function chosen(facts: LogFacts, base: string): Piece | undefined {
-  return (base !== "" && facts.pieces.find((piece) => String(piece.base) === base)) || facts.pieces.at(-1);
+  return facts.pieces.find((piece) => String(piece.base) === base) ?? facts.pieces.at(-1);
 }
 
 function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Element {
@@ -98,10 +105,18 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
             ]}
           />
           {axis === "time" && length > Number(SPANS.at(-1)?.value) && (
-            <Choices label="Span" value={asked.span || "0"} choices={SPANS.filter((one) => Number(one.value) < length)} onChange={(value) => address.change({ span: value === "0" ? "" : value })} />
+            <Choices
+              label="Span"
+              value={asked.span || "0"}
+              choices={SPANS.filter((one) => Number(one.value) < length)}
+              onChange={(value) => address.change({ span: value === "0" ? "" : value })}
+            />
           )}
           <span class="quiet log-key">
-            {axis === "time" ? "width: time · height: bytes · stronger colour: written faster" : "width: bytes · stronger colour: written faster"} {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
+            {axis === "time"
+              ? "width: time · height: bytes · stronger colour: written faster"
+              : "width: bytes · stronger colour: written faster"}{" "}
+            {shades.length > 0 && <ShadeKey shades={shades} onClear={() => shade([])} />}
           </span>
         </div>
         <Picture
@@ -118,7 +133,8 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
           <ul class="troubles" role="alert" aria-label="Damaged places">
             {facts.damage.map((one) => (
               <li key={`${one.base}/${one.position}`} class="bad">
-                Damaged: {one.problem}. Readers pass the place by starting behind it; <code>tidelog verify</code> says what can be repaired.
+                Damaged: {one.problem}. Readers pass the place by starting behind it; <code>tidelog verify</code> says
+                what can be repaired.
               </li>
             ))}
           </ul>
@@ -132,11 +148,27 @@ function View({ topic, partition, facts, mayRead, again }: ViewProps): JSX.Eleme
       {piece && files && mayRead && !isEmpty && (
         <section class="panel" aria-label="One segment">
           <Strip key={String(piece.base)} piece={piece} indexPath={files.index} path={path} wanted={wanted} />
-          <Explain topic={topic.topic} partition={partition} facts={facts} onPath={showPath} path={path} wanted={wanted} />
+          <Explain
+            topic={topic.topic}
+            partition={partition}
+            facts={facts}
+            onPath={showPath}
+            path={path}
+            wanted={wanted}
+          />
         </section>
       )}
-      {may("admin", topic.topic) && <Actions topic={topic} partition={partition} facts={facts} onShade={shade} again={again} />}
-      <SegmentTable topic={topic.topic} partition={partition} facts={facts} selected={piece?.base} onSelect={select} mayRead={mayRead} />
+      {may("admin", topic.topic) && (
+        <Actions topic={topic} partition={partition} facts={facts} onShade={shade} again={again} />
+      )}
+      <SegmentTable
+        topic={topic.topic}
+        partition={partition}
+        facts={facts}
+        selected={piece?.base}
+        onSelect={select}
+        mayRead={mayRead}
+      />
     </div>
   );
 }
@@ -147,7 +179,13 @@ function ShadeKey({ shades, onClear }: { shades: Shade[]; onClear: () => void })
       {" · shaded: "}
       {[...new Set(shades.map((one) => one.kind))].map((kind) => (
         <span key={kind} class={`shade-key ${kind}`}>
-          {{ removed: "would be removed", dirty: "would be compacted", clean: "compacted before" }[kind]}
+          {
+            {
+              removed: "would be removed",
+              dirty: "would be compacted",
+              clean: "compacted before",
+            }[kind]
+          }
         </span>
       ))}
       <button type="button" class="small" onClick={onClear}>
@@ -166,23 +204,43 @@ function Facts({ facts, topic }: { facts: LogFacts; topic: Schemas["Topic"] }): 
       <Figure name="Offsets" note={`${count(facts.logStart)} – ${count(facts.logEnd)}`}>
         {count(records)}
       </Figure>
-      <Figure name="Size" note={`in ${count(facts.pieces.length)} ${facts.pieces.length === 1 ? "segment" : "segments"}`}>
+      <Figure
+        name="Size"
+        note={`in ${count(facts.pieces.length)} ${facts.pieces.length === 1 ? "segment" : "segments"}`}
+      >
         <Bytes of={size} />
       </Figure>
       <Figure name="Oldest record" note={retentionWords(topic.config)}>
         {records > 0n && oldest && oldest.from >= 0 ? <Time ms={oldest.from} relative /> : "–"}
       </Figure>
       <Figure name="Leader epoch">{facts.leaderEpoch}</Figure>
-      <Figure name="Recovery point" note={facts.recoveryPoint === facts.logEnd ? "all synced" : `${count(facts.logEnd - facts.recoveryPoint)} to check after a crash`}>
+      <Figure
+        name="Recovery point"
+        note={
+          facts.recoveryPoint === facts.logEnd
+            ? "all synced"
+            : `${count(facts.logEnd - facts.recoveryPoint)} to check after a crash`
+        }
+      >
         {count(facts.recoveryPoint)}
       </Figure>
       {facts.archivedOffset !== undefined && (
-        <Figure name="Archived up to" note={facts.archivedOffset >= facts.highWatermark ? "everything committed" : `${count(facts.highWatermark - facts.archivedOffset)} to come`}>
+        <Figure
+          name="Archived up to"
+          note={
+            facts.archivedOffset >= facts.highWatermark
+              ? "everything committed"
+              : `${count(facts.highWatermark - facts.archivedOffset)} to come`
+          }
+        >
           {count(facts.archivedOffset)}
         </Figure>
       )}
       {facts.localStart !== undefined && facts.localStart > facts.logStart && (
-        <Figure name="On the disk from" note={`${count(facts.localStart - facts.logStart)} offsets in the archive only`}>
+        <Figure
+          name="On the disk from"
+          note={`${count(facts.localStart - facts.logStart)} offsets in the archive only`}
+        >
           {count(facts.localStart)}
         </Figure>
       )}

@@ -3,7 +3,17 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, count } from "../../ui/format";
 import type { LogFacts } from "./load";
-import { byteTicks, heats, placeMarks, pieceOf, Scale, timeTicks, type Axis, type Piece, type PlacedMark } from "./scale";
+import {
+  byteTicks,
+  heats,
+  placeMarks,
+  pieceOf,
+  Scale,
+  timeTicks,
+  type Axis,
+  type Piece,
+  type PlacedMark,
+} from "./scale";
 
 /** What is shaded: offsets of a segment, and why. */
 export interface Shade {
@@ -67,7 +77,17 @@ function labelOf(names: string[], offset: bigint): string {
   return `${names.join(" = ")} ${count(offset)}`;
 }
 
-function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, onSelect, width }: PictureProps & { width: number }): JSX.Element {
+function Drawing({
+  facts,
+  axis,
+  span,
+  segmentBytes,
+  shades,
+  selected,
+  wanted,
+  onSelect,
+  width,
+}: PictureProps & { width: number }): JSX.Element {
   const [under, point] = useState<number | undefined>();
   const scale = new Scale(facts.pieces, axis, width - 2 * PAD, facts.now, span);
   const marks = placeMarks(marksOf(facts), scale, (names, offset) => 12 + CHARACTER * labelOf(names, offset).length);
@@ -92,7 +112,15 @@ function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, on
   const pointed = under === undefined ? undefined : facts.pieces[under];
   return (
     <>
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={`${facts.pieces.length} segments, drawn by ${axis}`} onKeyDown={move} onPointerLeave={() => point(undefined)}>
+      <svg
+        width={width}
+        height={height}
+        viewBox={`0 0 ${width} ${height}`}
+        role="group"
+        aria-label={`${facts.pieces.length} segments, drawn by ${axis}`}
+        onKeyDown={move}
+        onPointerLeave={() => point(undefined)}
+      >
         <defs>
           <pattern id="removed" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
             <line class="hatch-removed" x1="0" y1="0" x2="0" y2="6" />
@@ -112,7 +140,13 @@ function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, on
               if (left + wide < 0) return null;
               const tallness = tall(piece);
               const shade = shadeOf.get(piece.base);
-              const place = { x: left + 0.5, width: Math.max(2, wide - 1), y: top + BARS - tallness, height: tallness, rx: Math.min(3, wide / 3) };
+              const place = {
+                x: left + 0.5,
+                width: Math.max(2, wide - 1),
+                y: top + BARS - tallness,
+                height: tallness,
+                rx: Math.min(3, wide / 3),
+              };
               return (
                 <g
                   key={String(piece.base)}
@@ -122,15 +156,38 @@ function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, on
                   aria-label={nameOf(piece, shade)}
                   tabIndex={piece.base === current ? 0 : -1}
                   onClick={() => onSelect(piece.base)}
-                  onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), onSelect(piece.base))}
+                  onKeyDown={(event) => {
+                    if (event.key !== "Enter" && event.key !== " ") return;
+                    event.preventDefault();
+                    onSelect(piece.base);
+                  }}
                   onPointerEnter={() => point(index)}
                   onFocus={() => point(index)}
                   onBlur={() => point(undefined)}
                 >
                   <rect class="catch" x={place.x} width={place.width} y={top} height={BARS} />
-                  {piece.isActive && axis === "time" && full >= segmentBytes && <rect class="room" {...place} y={top + BARS - (BARS * segmentBytes) / full} height={(BARS * segmentBytes) / full} />}
-                  <rect class="body" {...place} style={{ "--heat": `${Math.round(16 + 44 * (heat[index] ?? 0))}%` }} />
-                  {shade && <rect class={`shade ${shade.kind}`} {...place} fill={shade.kind === "clean" ? undefined : `url(#${shade.kind})`} />}
+                  {piece.isActive && axis === "time" && full >= segmentBytes && (
+                    <rect
+                      class="room"
+                      {...place}
+                      y={top + BARS - (BARS * segmentBytes) / full}
+                      height={(BARS * segmentBytes) / full}
+                    />
+                  )}
+                  <rect
+                    class="body"
+                    {...place}
+                    style={{
+                      "--heat": `${Math.round(16 + 44 * (heat[index] ?? 0))}%`,
+                    }}
+                  />
+                  {shade && (
+                    <rect
+                      class={`shade ${shade.kind}`}
+                      {...place}
+                      fill={shade.kind === "clean" ? undefined : `url(#${shade.kind})`}
+                    />
+                  )}
                 </g>
               );
             })}
@@ -144,12 +201,27 @@ function Drawing({ facts, axis, span, segmentBytes, shades, selected, wanted, on
             const piece = facts.pieces[at];
             if (!piece) return null;
             const { left, width: wide } = scale.box(at);
-            return <DamageMark key={`${one.base}/${one.position}`} x={left + (wide * one.position) / Math.max(1, piece.bytes)} top={top} problem={one.problem} />;
+            return (
+              <DamageMark
+                key={`${one.base}/${one.position}`}
+                x={left + (wide * one.position) / Math.max(1, piece.bytes)}
+                top={top}
+                problem={one.problem}
+              />
+            );
           })}
           {wanted !== undefined && <Wanted x={scale.offset(wanted)} top={top} />}
         </g>
       </svg>
-      {pointed && under !== undefined && <Tip piece={pointed} shade={shadeOf.get(pointed.base)} centre={PAD + scale.box(under).left + scale.box(under).width / 2} width={width} top={top + BARS} />}
+      {pointed && under !== undefined && (
+        <Tip
+          piece={pointed}
+          shade={shadeOf.get(pointed.base)}
+          centre={PAD + scale.box(under).left + scale.box(under).width / 2}
+          width={width}
+          top={top + BARS}
+        />
+      )}
     </>
   );
 }
@@ -211,7 +283,19 @@ function Wanted({ x, top }: { x: number; top: number }): JSX.Element {
   );
 }
 
-function Tip({ piece, shade, centre, width, top }: { piece: Piece; shade: Shade | undefined; centre: number; width: number; top: number }): JSX.Element {
+function Tip({
+  piece,
+  shade,
+  centre,
+  width,
+  top,
+}: {
+  piece: Piece;
+  shade: Shade | undefined;
+  centre: number;
+  width: number;
+  top: number;
+}): JSX.Element {
   const left = Math.max(0, Math.min(width - 264, centre - 132));
   const records = piece.next - piece.base;
   return (

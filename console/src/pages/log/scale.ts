@@ -116,7 +116,10 @@ export interface Tick {
   label: string;
 }
 
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000];
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600,
+  2592000, 7776000, 31536000,
+];
 
 /** Round local times for an axis, at least `apart` pixels from each other. */
 export function timeTicks(scale: Scale, apart = 90): Tick[] {
@@ -167,7 +170,11 @@ export interface PlacedMark {
 }
 
 /** Give each mark a label that covers no other; marks at one offset share theirs. */
-export function placeMarks(marks: Mark[], scale: Scale, widthOf: (names: string[], offset: bigint) => number): PlacedMark[] {
+export function placeMarks(
+  marks: Mark[],
+  scale: Scale,
+  widthOf: (names: string[], offset: bigint) => number,
+): PlacedMark[] {
   const byOffset = new Map<bigint, string[]>();
   for (const { name, offset } of marks) byOffset.set(offset, [...(byOffset.get(offset) ?? []), name]);
   const taken: [number, number][][] = [];

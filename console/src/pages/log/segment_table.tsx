@@ -36,13 +36,26 @@ export function SegmentTable(props: TableProps): JSX.Element {
         <span class="grow time">Last record</span>
         {props.mayRead && <span class="files">Files</span>}
       </div>
-      <div class="rows" ref={scroller} data-list role="list" aria-label="Segments" tabIndex={0} style={{ height: `${2 + ROW_PIXELS * Math.min(MOST_ROWS, newest.length)}px` }}>
+      <div
+        class="rows"
+        ref={scroller}
+        data-list
+        role="list"
+        aria-label="Segments"
+        tabIndex={0}
+        style={{ height: `${2 + ROW_PIXELS * Math.min(MOST_ROWS, newest.length)}px` }}
+      >
         <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map((item) => {
             const piece = newest[item.index];
             return (
               piece && (
-                <div key={item.key} class={`row${piece.base === props.selected ? " chosen" : ""}`} role="listitem" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
+                <div
+                  key={item.key}
+                  class={`row${piece.base === props.selected ? " chosen" : ""}`}
+                  role="listitem"
+                  style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}
+                >
                   <Line piece={piece} {...props} />
                 </div>
               )
@@ -50,7 +63,13 @@ export function SegmentTable(props: TableProps): JSX.Element {
           })}
         </div>
       </div>
-      <Producers topic={props.topic} partition={props.partition} facts={facts} selected={props.selected} mayRead={props.mayRead} />
+      <Producers
+        topic={props.topic}
+        partition={props.partition}
+        facts={facts}
+        selected={props.selected}
+        mayRead={props.mayRead}
+      />
     </section>
   );
 }
@@ -69,12 +88,19 @@ function Line({ piece, facts, mayRead, onSelect }: TableProps & { piece: Piece }
         <Bytes of={piece.bytes} />
       </span>
       <span class="grow clip time">
-        {piece.to >= 0 ? <Time ms={piece.to} /> : <span class="quiet">no time</span>} {piece.isActive && <span class="tag">active</span>}
-        {piece.next <= (facts.localStart ?? 0n) && <span class="tag" title="The disk does not have it any more">in the archive only</span>}
+        {piece.to >= 0 ? <Time ms={piece.to} /> : <span class="quiet">no time</span>}{" "}
+        {piece.isActive && <span class="tag">active</span>}
+        {piece.next <= (facts.localStart ?? 0n) && (
+          <span class="tag" title="The disk does not have it any more">
+            in the archive only
+          </span>
+        )}
       </span>
       {mayRead && files && (
         <span class="files">
-          {(["log", "index", "timeindex", "txnindex"] as const).map((kind) => files[kind] && <Download key={kind} path={files[kind]} kind={kind} base={piece.base} />)}
+          {(["log", "index", "timeindex", "txnindex"] as const).map(
+            (kind) => files[kind] && <Download key={kind} path={files[kind]} kind={kind} base={piece.base} />,
+          )}
         </span>
       )}
     </>
@@ -94,7 +120,12 @@ function Download({ path, kind, base }: { path: string; kind: string; base: bigi
     URL.revokeObjectURL(link.href);
   };
   return (
-    <a href={path} download={name} aria-label={`Download .${kind} of segment ${base}`} onClick={(event) => void fetchFirst(event)}>
+    <a
+      href={path}
+      download={name}
+      aria-label={`Download .${kind} of segment ${base}`}
+      onClick={(event) => void fetchFirst(event)}
+    >
       .{kind}
     </a>
   );
@@ -112,12 +143,22 @@ interface ProducersProps {
 function Producers({ topic, partition, facts, selected, mayRead }: ProducersProps): JSX.Element | null {
   const producers = useLoad(
     `${topic}/${partition}/${mayRead}`,
-    async (signal) => (mayRead ? (await get("/v1/topics/{topic}/partitions/{partition}/producers", { path: { topic, partition }, signal })).producers : []),
+    async (signal) =>
+      mayRead
+        ? (
+            await get("/v1/topics/{topic}/partitions/{partition}/producers", {
+              path: { topic, partition },
+              signal,
+            })
+          ).producers
+        : [],
     10_000,
   );
   const piece = facts.pieces.find((one) => one.base === selected);
   if (!piece || !producers.data?.length) return null;
-  const here = producers.data.filter((one) => Number(one.last_timestamp) >= piece.from && Number(one.last_timestamp) <= piece.to);
+  const here = producers.data.filter(
+    (one) => Number(one.last_timestamp) >= piece.from && Number(one.last_timestamp) <= piece.to,
+  );
   return (
     <p class="quiet after-small">
       {here.length

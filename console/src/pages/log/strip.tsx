@@ -48,7 +48,13 @@ export function Strip({ piece, indexPath, path, wanted }: StripProps): JSX.Eleme
       <Failure problem={index.error?.code === "unreachable" ? undefined : index.error} onRetry={index.again} />
       <div ref={place}>
         {width > 0 && (
-          <svg width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={describe(piece, entries.length, isHere ? path : undefined)}>
+          <svg
+            width={width}
+            height={HEIGHT}
+            viewBox={`0 0 ${width} ${HEIGHT}`}
+            role="img"
+            aria-label={describe(piece, entries.length, isHere ? path : undefined)}
+          >
             <defs>
               <pattern id="scan" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
                 <line class="hatch-scan" x1="0" y1="0" x2="0" y2="5" />
@@ -64,14 +70,20 @@ export function Strip({ piece, indexPath, path, wanted }: StripProps): JSX.Eleme
               <line class="index-line" x1="0" x2={wide} y1={INDEX_Y} y2={INDEX_Y} />
               <g class="index-points">
                 {thinned(entries, Math.max(2, Math.floor(wide / 3))).map((entry) => (
-                  <line key={entry.position} x1={x(entry.position)} x2={x(entry.position)} y1={INDEX_Y - 5} y2={INDEX_Y + 5} />
+                  <line
+                    key={entry.position}
+                    x1={x(entry.position)}
+                    x2={x(entry.position)}
+                    y1={INDEX_Y - 5}
+                    y2={INDEX_Y + 5}
+                  />
                 ))}
               </g>
               <text class="row-name" x="0" y={LOG_Y - 8}>
                 .log
               </text>
               <rect class="log-body" x="0" y={LOG_Y} width={wide} height={LOG_HEIGHT} rx="3" />
-              {isHere && path && <Path path={path} x={x} wide={wide} />}
+              {isHere && <Path path={path} x={x} wide={wide} />}
               <text class="edge" x="0" y={LOG_Y + LOG_HEIGHT + 16}>
                 {count(piece.base)}
               </text>
@@ -92,7 +104,9 @@ export function Strip({ piece, indexPath, path, wanted }: StripProps): JSX.Eleme
 }
 
 function describe(piece: Piece, points: number, path: ReadPath | undefined): string {
-  const way = path ? ` A read goes from the index entry at byte ${path.indexPosition} to the batch at byte ${path.position}.` : "";
+  const way = path
+    ? ` A read goes from the index entry at byte ${path.indexPosition} to the batch at byte ${path.position}.`
+    : "";
   return `Segment ${piece.base}: ${points} index points over ${bytes(piece.bytes)}.${way}`;
 }
 
@@ -106,10 +120,17 @@ function Path({ path, x, wide }: { path: ReadPath; x: (position: number) => numb
     <g class="path">
       <circle cx={from} cy={INDEX_Y} r="5" />
       <path d={`M ${from} ${INDEX_Y + 5} V ${LOG_Y - 1}`} marker-end="url(#arrow)" />
-      {to > from && <rect class="scan" x={from} width={Math.max(1, to - from)} y={LOG_Y} height={LOG_HEIGHT} fill="url(#scan)" />}
+      {to > from && (
+        <rect class="scan" x={from} width={Math.max(1, to - from)} y={LOG_Y} height={LOG_HEIGHT} fill="url(#scan)" />
+      )}
       <rect class="batch" x={to} width={end - to} y={LOG_Y - 2} height={LOG_HEIGHT + 4} rx="2" />
       {to - from > 12 && <path d={`M ${from} ${LOG_Y + LOG_HEIGHT / 2} H ${to}`} marker-end="url(#arrow)" />}
-      <text x={from > wide / 2 ? from - 9 : from + 9} y={middle} dominant-baseline="middle" text-anchor={from > wide / 2 ? "end" : "start"}>
+      <text
+        x={from > wide / 2 ? from - 9 : from + 9}
+        y={middle}
+        dominant-baseline="middle"
+        text-anchor={from > wide / 2 ? "end" : "start"}
+      >
         {path.position > path.indexPosition ? `scan ${bytes(path.position - path.indexPosition)}` : "found at once"}
       </text>
     </g>

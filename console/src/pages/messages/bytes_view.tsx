@@ -12,7 +12,15 @@ type View = "json" | "text" | "hex" | "base64";
 const FIRST_BYTES = 16 * 1024;
 const NAMES: Record<View, string> = { json: "JSON", text: "Text", hex: "Hex", base64: "Base64" };
 
-export function BytesView({ title, base64, absent }: { title: string; base64: string | null; absent: string }): JSX.Element {
+export function BytesView({
+  title,
+  base64,
+  absent,
+}: {
+  title: string;
+  base64: string | null;
+  absent: string;
+}): JSX.Element {
   const [chosen, choose] = useState<View | undefined>();
   const [isWhole, showAll] = useState(false);
   if (base64 === null) {
@@ -25,14 +33,27 @@ export function BytesView({ title, base64, absent }: { title: string; base64: st
   }
   const bytes = bytesOf(base64);
   const kind = kindOf(bytes);
-  const views: View[] = kind === "json" ? ["json", "text", "hex", "base64"] : kind === "text" ? ["text", "hex", "base64"] : ["hex", "base64"];
-  const view = chosen && views.includes(chosen) ? chosen : (views[0] as View);
+  const views: View[] =
+    kind === "json"
+      ? ["json", "text", "hex", "base64"]
+      : kind === "text"
+        ? ["text", "hex", "base64"]
+        : ["hex", "base64"];
+  const view = chosen && views.includes(chosen) ? chosen : views[0]!;
   const part = isWhole ? bytes : bytes.subarray(0, FIRST_BYTES);
   const text = textOf(bytes) ?? "";
   const tree = view === "json" ? treeOf(text) : null;
   const isCut = !tree && bytes.length > part.length;
   const shown = (): string =>
-    view === "hex" ? hexDump(part) : view === "base64" ? (isWhole ? base64 : base64.slice(0, FIRST_BYTES)) : isWhole ? text : text.slice(0, FIRST_BYTES);
+    view === "hex"
+      ? hexDump(part)
+      : view === "base64"
+        ? isWhole
+          ? base64
+          : base64.slice(0, FIRST_BYTES)
+        : isWhole
+          ? text
+          : text.slice(0, FIRST_BYTES);
   const choices: Choice<View>[] = views.map((value) => ({ value, label: NAMES[value] }));
   return (
     <section class="bytes">
@@ -48,7 +69,12 @@ export function BytesView({ title, base64, absent }: { title: string; base64: st
           <JsonView node={tree} />
         </div>
       ) : (
-        <pre class={view === "hex" ? "shown hex" : "shown"} tabIndex={0} role="region" aria-label={`${title} as ${NAMES[view]}`}>
+        <pre
+          class={view === "hex" ? "shown hex" : "shown"}
+          tabIndex={0}
+          role="region"
+          aria-label={`${title} as ${NAMES[view]}`}
+        >
           {shown() || <span class="quiet">empty</span>}
         </pre>
       )}

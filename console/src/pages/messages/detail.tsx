@@ -6,8 +6,10 @@ import { count } from "../../ui/format";
 import { Copy, Time } from "../../ui/parts";
 import { useRoom } from "../../ui/room";
 import { BytesView } from "./bytes_view";
-import { toMessage } from "../../routes";
-import { curlOf } from "./export";
+import { toMessage, topic as topicAddress } from "../../routes";
+import { go } from "../../ui/router";
+import { handOver } from "../produce/pasted";
+import { curlOf, draftOf } from "./export";
 import { TransactionTag } from "./list";
 import { bytesOf, shownText, type Message } from "./message";
 
@@ -34,20 +36,38 @@ export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Elemen
         </button>
       </header>
       <p class="quiet">
-        <Time ms={message.timestamp} /> (<Time ms={message.timestamp} relative />) · {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}{" "}
+        <Time ms={message.timestamp} /> (<Time ms={message.timestamp} relative />) ·{" "}
+        {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}{" "}
         {message.transaction && <TransactionTag of={message.transaction} />}
       </p>
       <div class="bar after-small">
         <Copy label="Copy link" text={`${location.origin}${toMessage(topic, partition, offset)}`} />
         <Copy label="Copy as curl" text={curlOf(read)} />
         {may("append") && (
-          <button type="button" class="small" onClick={onReplay}>
-            Replay to a topic
-          </button>
+          <>
+            <button type="button" class="small" onClick={onReplay}>
+              Replay to a topic
+            </button>
+            <button
+              type="button"
+              class="small"
+              onClick={() => {
+                handOver(draftOf(message));
+                go(topicAddress.link([topic, "produce"]));
+              }}
+            >
+              Edit and produce
+            </button>
+          </>
         )}
       </div>
       <BytesView key={`k${message.id}`} title="Key" base64={message.key64} absent="No key." />
-      <BytesView key={`v${message.id}`} title="Value" base64={message.value64} absent="Tombstone: no value. Compaction removes the key." />
+      <BytesView
+        key={`v${message.id}`}
+        title="Value"
+        base64={message.value64}
+        absent="Tombstone: no value. Compaction removes the key."
+      />
       <section class="bytes">
         <h3>Headers</h3>
         {message.headers.length === 0 && <p class="quiet">None.</p>}

@@ -22,7 +22,10 @@ export class FilterError extends Error {
 export type Operator = "=" | "!=" | "<" | "<=" | ">" | ">=" | "~" | "!~" | "=~" | "starts_with";
 /** A member's name, an item's number as text, or every item and member. */
 export type Step = { part: string } | "any";
-export type Field = { name: "key" | "value"; steps: Step[] } | { name: "header"; header: string } | { name: "time" | "offset" | "partition" | "size" };
+export type Field =
+  | { name: "key" | "value"; steps: Step[] }
+  | { name: "header"; header: string }
+  | { name: "time" | "offset" | "partition" | "size" };
 export type Test =
   | { kind: "all" | "any"; parts: Test[] }
   | { kind: "not"; inner: Test }
@@ -45,7 +48,8 @@ interface Token {
   position: number;
 }
 
-const TOKEN = /\s*(?:("(?:[^"\\]|\\.)*")|(!=|<=|>=|!~|=~|[=<>~])|([()])|((?:\[(?:"(?:[^"\\]|\\.)*"|\d+|\*)\]|(?<=[/.]|key|value)"(?:[^"\\]|\\.)*"|[^\s()=<>~!"])+))/y;
+const TOKEN =
+  /\s*(?:("(?:[^"\\]|\\.)*")|(!=|<=|>=|!~|=~|[=<>~])|([()])|((?:\[(?:"(?:[^"\\]|\\.)*"|\d+|\*)\]|(?<=[/.]|key|value)"(?:[^"\\]|\\.)*"|[^\s()=<>~!"])+))/y;
 const STEP = /\.([\p{L}\p{N}_$-]+)|\[(\d+)\]|\[(\*)\]|\[("(?:[^"\\]|\\.)*")\]/uy;
 const AGO = /^-(\d+(?:\.\d+)?)(s|min|h|d)$/;
 const MS: Record<string, number> = { s: 1000, min: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -70,7 +74,12 @@ function tokensOf(text: string): Token[] {
     const position = start + whole.length - found.length;
     if (quoted !== undefined) tokens.push({ kind: "text", text: unquoted(quoted), position });
     else if (word?.toLowerCase() === "starts_with") tokens.push({ kind: "operator", text: "starts_with", position });
-    else tokens.push({ kind: operator ? "operator" : bracket ? "bracket" : "word", text: found, position });
+    else
+      tokens.push({
+        kind: operator ? "operator" : bracket ? "bracket" : "word",
+        text: found,
+        position,
+      });
   }
   return tokens;
 }
@@ -85,7 +94,7 @@ export function parsed(text: string, now = Date.now()): Test | undefined {
   const fail = (message: string): never => {
     throw new FilterError(message, tokens[next]?.position ?? text.length);
   };
-  const joined = (kind: "all" | "any", parts: Test[]): Test => (parts.length === 1 ? (parts[0] as Test) : { kind, parts });
+  const joined = (kind: "all" | "any", parts: Test[]): Test => (parts.length === 1 ? parts[0]! : { kind, parts });
 
   const either = (): Test => {
     const parts = [both()];
@@ -111,7 +120,7 @@ export function parsed(text: string, now = Date.now()): Test | undefined {
     }
     if (isWord("exists") && tokens[next + 1]?.kind === "word") {
       next += 2;
-      return { kind: "exists", field: fieldOf(tokens[next - 1] as Token) };
+      return { kind: "exists", field: fieldOf(tokens[next - 1]!) };
     }
     if (isBracket("(")) {
       next += 1;
@@ -140,7 +149,11 @@ function fieldOf({ text, position }: Token): Field {
   if (text === "time" || text === "timestamp") return { name: "time" };
   if (text === "offset" || text === "partition" || text === "size") return { name: text };
   const header = /^header(?:\.(?:"((?:[^"\\]|\\.)*)"|(.+))|\["((?:[^"\\]|\\.)*)"\])$/.exec(text);
-  if (header) return { name: "header", header: header[2] ?? (header[1] ?? header[3] ?? "").replace(/\\(.)/g, "$1") };
+  if (header)
+    return {
+      name: "header",
+      header: header[2] ?? (header[1] ?? header[3] ?? "").replace(/\\(.)/g, "$1"),
+    };
   const [name] = /^(?:key|value)(?=$|[./["])/.exec(text) ?? [];
   if (name === "key" || name === "value") {
     const rest = text.slice(name.length);
@@ -166,7 +179,10 @@ function stepsOf(path: string): Step[] | undefined {
 function pointerSteps(pointer: string): Step[] | undefined {
   const plain = pointer.startsWith('"') ? unquoted(pointer) : pointer;
   if (!plain.startsWith("/")) return undefined;
-  return plain.slice(1).split("/").map((part) => ({ part: part.replaceAll("~1", "/").replaceAll("~0", "~") }));
+  return plain
+    .slice(1)
+    .split("/")
+    .map((part) => ({ part: part.replaceAll("~1", "/").replaceAll("~0", "~") }));
 }
 
 function comparison(field: Field, operator: Token, operand: Token, now: number): Test {
@@ -174,10 +190,14 @@ function comparison(field: Field, operator: Token, operand: Token, now: number):
   const sign = operator.text as Operator;
   if (field.name === "time") found.ms = timeOf(operand, now);
   else if (field.name === "offset" || field.name === "partition" || field.name === "size") {
-    if (!/^\d+$/.test(operand.text)) throw new FilterError(`${field.name} is compared with a whole number`, operand.position);
+    if (!/^\d+$/.test(operand.text))
+      throw new FilterError(`${field.name} is compared with a whole number`, operand.position);
   }
   if (sign === "=~") found.pattern = patternOf(operand);
-  if ((sign === "=~" || sign === "starts_with") && !(field.name === "key" || field.name === "value" || field.name === "header")) {
+  if (
+    (sign === "=~" || sign === "starts_with") &&
+    !(field.name === "key" || field.name === "value" || field.name === "header")
+  ) {
     throw new FilterError(`${field.name} is a number: compare it with = != < <= > >=`, operator.position);
   }
   return { kind: "compare", field, operator: sign, operand: found };
@@ -190,13 +210,19 @@ function timeOf({ text, position }: Token, now: number): number {
     : /^\d{10,}$/.test(text)
       ? Number(text)
       : new Date(text.length === 10 ? `${text}T00:00` : text.replace(" ", "T")).getTime();
-  if (Number.isNaN(ms)) throw new FilterError("a time is like 2026-11-23, 2026-11-23T14:05, -1h or milliseconds", position);
+  if (Number.isNaN(ms))
+    throw new FilterError("a time is like 2026-11-23, 2026-11-23T14:05, -1h or milliseconds", position);
   return Math.floor(ms);
 }
 
 function patternOf({ text, position }: Token): RegExp {
-  if (text.length > LONGEST_PATTERN) throw new FilterError(`a pattern has at most ${LONGEST_PATTERN} characters`, position);
-  if (SLOW_PATTERN.test(text)) throw new FilterError("a pattern may not repeat what repeats, look around or refer back: it could run for ever", position);
+  if (text.length > LONGEST_PATTERN)
+    throw new FilterError(`a pattern has at most ${LONGEST_PATTERN} characters`, position);
+  if (SLOW_PATTERN.test(text))
+    throw new FilterError(
+      "a pattern may not repeat what repeats, look around or refer back: it could run for ever",
+      position,
+    );
   try {
     return new RegExp(text, "u");
   } catch (error) {
@@ -227,7 +253,8 @@ export function matcher(test: Test | undefined): (message: Message) => boolean {
     }
     case "anywhere": {
       const wanted = test.text.toLowerCase();
-      return (message) => (message.keyText?.toLowerCase().includes(wanted) ?? false) || valueText(message).toLowerCase().includes(wanted);
+      return (message) =>
+        (message.keyText?.toLowerCase().includes(wanted) ?? false) || valueText(message).toLowerCase().includes(wanted);
     }
     case "compare":
       return comparing(test.field, test.operator, test.operand);
@@ -256,18 +283,33 @@ function comparing(field: Field, operator: Operator, operand: Operand): (message
   const isInJson = field.name !== "header" && field.steps.length > 0;
   return (message) => {
     const nodes = nodesOf(message, field);
-    const holds = isNull(operand) && sign === "=" ? nodes.every((node) => node.kind === "null") : nodes.some((node) => holdsFor(node, sign, operand, isInJson));
+    const holds =
+      isNull(operand) && sign === "="
+        ? nodes.every((node) => node.kind === "null")
+        : nodes.some((node) => holdsFor(node, sign, operand, isInJson));
     return holds !== isOpposite;
   };
 }
 
 const isNull = (operand: Operand): boolean => operand.isWord && operand.text === "null";
 
+/** The fields that a text names, separated by spaces or commas, each as it was written. Throws FilterError. */
+export function fieldsOf(text: string): { title: string; field: Field }[] {
+  const apart = text.replace(/,(?![^[]*\])/g, " ");
+  return tokensOf(apart).map((token) => {
+    if (token.kind !== "word") throw new FilterError(`“${token.text}” is not a field: ${FIELDS}`, token.position);
+    return { title: token.text, field: fieldOf(token) };
+  });
+}
+
 /** What is in a field: of JSON its nodes, else text; nothing if it is absent. */
-function nodesOf(message: Message, field: Field): Node[] {
+export function nodesOf(message: Message, field: Field): Node[] {
   if (field.name === "header") {
     const values = message.headers.filter((one) => one.key === field.header && one.value !== null);
-    return values.map(({ value }) => ({ kind: "string", text: shownText(Uint8Array.from(atob(value ?? ""), (character) => character.charCodeAt(0))) }));
+    return values.map(({ value }) => ({
+      kind: "string",
+      text: shownText(Uint8Array.from(atob(value ?? ""), (character) => character.charCodeAt(0))),
+    }));
   }
   if (field.name !== "key" && field.name !== "value") return [];
   const bytes = field.name === "key" ? message.keyBytes : message.valueBytes;

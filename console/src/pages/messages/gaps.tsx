@@ -13,8 +13,11 @@ export function Gaps({ topic, gaps }: { topic: string; gaps: Gap[] }): JSX.Eleme
     <ul class="troubles" role="alert" aria-label="Not read">
       {gaps.slice(0, MOST).map(({ partition, start, end, problem }) => (
         <li key={`${partition}/${start}`} class="bad">
-          Passed over in partition {partition}: offsets {count(start)} to {count(end - 1n)}. {problem.title}. {problem.detail}{" "}
-          {isKafka.value === false && <a href={log.link([topic], { partition, offset: start })}>Show the place in the log</a>}
+          Passed over in partition {partition}: offsets {count(start)} to {count(end - 1n)}. {problem.title}.{" "}
+          {problem.detail}{" "}
+          {isKafka.value === false && (
+            <a href={log.link([topic], { partition, offset: start })}>Show the place in the log</a>
+          )}
         </li>
       ))}
       {gaps.length > MOST && <li class="bad">and {count(gaps.length - MOST)} more places</li>}

@@ -18,7 +18,8 @@ export function JsonView({ node, name, depth = 0 }: { node: Node; name?: string;
       </div>
     );
   }
-  const children: [string, Node][] = node.kind === "object" ? node.members : node.items.map((item, index) => [String(index), item]);
+  const children: [string, Node][] =
+    node.kind === "object" ? node.members : node.items.map((item, index) => [String(index), item]);
   const [open, close] = node.kind === "object" ? ["{", "}"] : ["[", "]"];
   if (!children.length) {
     return (
@@ -34,7 +35,15 @@ export function JsonView({ node, name, depth = 0 }: { node: Node; name?: string;
       <summary>
         {label}
         <span class="quiet">
-          {open} {children.length} {node.kind === "object" ? (children.length === 1 ? "member" : "members") : children.length === 1 ? "item" : "items"} {close}
+          {open} {children.length}{" "}
+          {node.kind === "object"
+            ? children.length === 1
+              ? "member"
+              : "members"
+            : children.length === 1
+              ? "item"
+              : "items"}{" "}
+          {close}
         </span>
       </summary>
       {children.slice(0, shown).map(([key, child], index) => (

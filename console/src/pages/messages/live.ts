@@ -47,13 +47,16 @@ export class LiveTail {
   async #run(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      let isOver = false;
+      let isOver: boolean;
       try {
         isOver = await this.#follow(signal);
       } catch (error) {
+        // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- aborted while it waited
         if (signal.aborted) return;
         const isLost = error instanceof TypeError || error instanceof DOMException; // as fetch reports a broken stream
-        this.#problem = isLost ? new Problem(0, "unreachable", "The connection was lost", "The console connects again by itself.") : asProblem(error);
+        this.#problem = isLost
+          ? new Problem(0, "unreachable", "The connection was lost", "The console connects again by itself.")
+          : asProblem(error);
         const { status } = this.#problem;
         isOver = status >= 400 && status < 500 && status !== 429;
       }
@@ -69,13 +72,27 @@ export class LiveTail {
     const { topic, partition, isolation, pushed } = this.look;
     const chosen = partition ?? pushed.partition;
     const base = chosen === undefined ? "/v1/topics/{topic}/tail" : "/v1/topics/{topic}/partitions/{partition}/tail";
-    const url = urlOf(base, { topic, partition: chosen }, { offset: "latest", encoding: "base64", offsets: "string", on_out_of_range: "earliest", isolation, filter: pushed.filter });
+    const url = urlOf(
+      base,
+      { topic, partition: chosen },
+      {
+        offset: "latest",
+        encoding: "base64",
+        offsets: "string",
+        on_out_of_range: "earliest",
+        isolation,
+        filter: pushed.filter,
+      },
+    );
     const headers: Record<string, string> = { accept: "text/event-stream" };
     if (this.#lastEventId) headers["last-event-id"] = this.#lastEventId;
     const silence = new AbortController();
     const listen = (): ReturnType<typeof setTimeout> => setTimeout(() => silence.abort(), SILENCE_MS);
     let timer = listen();
-    const response = await send(url, { headers, signal: AbortSignal.any([signal, silence.signal]) });
+    const response = await send(url, {
+      headers,
+      signal: AbortSignal.any([signal, silence.signal]),
+    });
     this.#problem = undefined;
     this.#isConnected = true;
     this.#changed();
@@ -111,7 +128,12 @@ export class LiveTail {
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
       const messages = this.#messages.slice(-KEPT_MESSAGES).reverse();
-      this.onChange({ messages, received: this.#received, problem: this.#problem, isConnected: this.#isConnected });
+      this.onChange({
+        messages,
+        received: this.#received,
+        problem: this.#problem,
+        isConnected: this.#isConnected,
+      });
     });
   }
 }

@@ -29,7 +29,10 @@ export class Message {
     this.leaderEpoch = wire.leader_epoch;
     this.#key = wire.key as string | null;
     this.#value = wire.value as string | null;
-    this.headers = wire.headers.map(({ key, value }) => ({ key, value: value as string | null }));
+    this.headers = wire.headers.map(({ key, value }) => ({
+      key,
+      value: value as string | null,
+    }));
   }
 
   get id(): string {
@@ -60,7 +63,12 @@ export class Message {
 
   /** One line that begins like the value. */
   get preview(): string {
-    this.#preview ??= this.#value === null ? "" : shownText(bytesOf(this.#value.slice(0, 4 * Math.ceil(PREVIEW_CHARACTERS / 3) * 2))).slice(0, PREVIEW_CHARACTERS).replace(/\s+/g, " ");
+    this.#preview ??=
+      this.#value === null
+        ? ""
+        : shownText(bytesOf(this.#value.slice(0, 4 * Math.ceil(PREVIEW_CHARACTERS / 3) * 2)))
+            .slice(0, PREVIEW_CHARACTERS)
+            .replace(/\s+/g, " ");
     return this.#preview;
   }
 
@@ -71,7 +79,9 @@ export class Message {
 
   /** Bytes of the record in a log, about. */
   get storedBytes(): number {
-    return this.size + sizeOf(this.#key) + this.headers.reduce((sum, { key, value }) => sum + key.length + sizeOf(value), 8);
+    return (
+      this.size + sizeOf(this.#key) + this.headers.reduce((sum, { key, value }) => sum + key.length + sizeOf(value), 8)
+    );
   }
 }
 

@@ -4,8 +4,13 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { token } from "../../api/session";
 import { Failure } from "../../ui/parts";
+import { detailPercent } from "../../ui/preferences";
+import { Splitter } from "../../ui/splitter";
 import { messages as address } from "../../routes";
+import { columnsOf } from "./columns";
+import { ColumnsPanel } from "./columns_panel";
 import { Detail } from "./detail";
+import { Download } from "./download";
 import { FilterError, matcher, parsed } from "./filter";
 import { Gaps } from "./gaps";
 import { List } from "./list";
@@ -33,31 +38,83 @@ function compiled(text: string): Filter | string {
 export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
   const asked = address.asked();
   const [turn, again] = useState(0);
+  const [isDownloading, download] = useState(false);
+  const [isChoosing, choosing] = useState(false);
   const [replayed, replay] = useState<Message[] | undefined>();
-  const key = [topic.topic, asked.from, asked.at, asked.partition, asked.isolation, asked.filter, turn, token.value].join("\n");
+  const key = [
+    topic.topic,
+    asked.from,
+    asked.at,
+    asked.partition,
+    asked.isolation,
+    asked.filter,
+    turn,
+    token.value,
+  ].join("\n");
   const filter = useMemo(() => compiled(asked.filter), [asked.filter]);
   const start = startOf(asked);
   const fault = typeof filter === "string" ? filter : typeof start === "string" && start !== "live" ? start : "";
   const session = useMemo(
-    () => (fault ? undefined : new Session({ topic: topic.topic, partition: asked.partition, start: start as Look["start"], isolation: asked.isolation, ...(filter as Filter) })),
+    () =>
+      fault
+        ? undefined
+        : new Session({
+            topic: topic.topic,
+            partition: asked.partition,
+            start: start as Look["start"],
+            isolation: asked.isolation,
+            ...(filter as Filter),
+          }),
     [key],
   );
   useEffect(() => () => session?.close(), [session]);
   const messages = session?.messages.value ?? [];
+  const wanted = useMemo(() => columnsOf(asked.columns), [asked.columns]);
+  const columns = typeof wanted === "string" ? [] : wanted;
   const open = messages.find((message) => message.id === asked.open);
   const choose = (message: Message | undefined): void => address.change({ open: message?.id ?? "" });
   return (
     <>
-      <Toolbar topic={topic} asked={asked} fault={fault} pushed={typeof filter === "string" ? undefined : filter.pushed} session={session} onAgain={() => again(turn + 1)} onReplay={() => replay(messages)} />
+      <Toolbar
+        topic={topic}
+        asked={asked}
+        fault={fault}
+        pushed={typeof filter === "string" ? undefined : filter.pushed}
+        session={session}
+        onAgain={() => again(turn + 1)}
+        onReplay={() => replay(messages)}
+        onDownload={() => download(true)}
+        isChoosing={isChoosing}
+        onChoose={() => choosing(!isChoosing)}
+      />
+      {isChoosing && <ColumnsPanel topic={topic.topic} asked={asked} messages={messages} />}
       {session && <Progress session={session} isFiltered={asked.filter !== ""} />}
       {session && <Gaps topic={topic.topic} gaps={session.gaps.value} />}
       <Failure problem={session?.problem.value} onRetry={() => again(turn + 1)} />
       {session && messages.length === 0 && <Nothing session={session} topic={topic} isFiltered={asked.filter !== ""} />}
       {session && messages.length > 0 && (
-        <div class={open ? "messages messages-open" : "messages"}>
-          <List messages={messages} partitions={Number(topic.partitions)} open={asked.open} onOpen={choose} onEnd={() => void (session.state.value === "paused" && session.more())} />
-          {open && <Detail topic={topic.topic} message={open} onClose={() => choose(undefined)} onReplay={() => replay([open])} />}
+        <div class={open ? "messages messages-open" : "messages"} style={{ "--detail": `${detailPercent.value}%` }}>
+          <List
+            messages={messages}
+            columns={columns}
+            partitions={topic.partitions}
+            open={asked.open}
+            onOpen={choose}
+            onEnd={() => void (session.state.value === "paused" && session.more())}
+          />
+          {open && <Splitter label="Width of the message" />}
+          {open && (
+            <Detail
+              topic={topic.topic}
+              message={open}
+              onClose={() => choose(undefined)}
+              onReplay={() => replay([open])}
+            />
+          )}
         </div>
+      )}
+      {isDownloading && session && (
+        <Download topic={topic.topic} session={session} columns={columns} onClose={() => download(false)} />
       )}
       {replayed && <Replay messages={replayed} source={topic.topic} onClose={() => replay(undefined)} />}
     </>

@@ -6,7 +6,15 @@ import { Command, Empty } from "../../ui/parts";
 import { messages as address } from "../../routes";
 import type { Session } from "./session";
 
-export function Nothing({ session, topic, isFiltered }: { session: Session; topic: Schemas["Topic"]; isFiltered: boolean }): JSX.Element | null {
+export function Nothing({
+  session,
+  topic,
+  isFiltered,
+}: {
+  session: Session;
+  topic: Schemas["Topic"];
+  isFiltered: boolean;
+}): JSX.Element | null {
   const state = session.state.value;
   if (state === "live" || state === "held") {
     return (

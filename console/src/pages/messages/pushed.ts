@@ -29,7 +29,14 @@ interface Part {
 }
 
 export function pushedOf(test: Test | undefined): Pushed {
-  const pushed: Pushed = { filter: "", isExact: true, partition: undefined, start: undefined, end: undefined, sinceMs: undefined };
+  const pushed: Pushed = {
+    filter: "",
+    isExact: true,
+    partition: undefined,
+    start: undefined,
+    end: undefined,
+    sinceMs: undefined,
+  };
   if (!test) return pushed;
   const parts: Part[] = [];
   for (const one of test.kind === "all" ? test.parts : [test]) {
@@ -59,8 +66,10 @@ function bounded(test: Test, pushed: Pushed): boolean {
   }
   if (field.name !== "offset") return false;
   const offset = BigInt(operand.text);
-  if (operator === ">" || operator === ">=" || operator === "=") pushed.start = highest(pushed.start, operator === ">" ? offset + 1n : offset);
-  if (operator === "<" || operator === "<=" || operator === "=") pushed.end = lowest(pushed.end, operator === "<" ? offset : offset + 1n);
+  if (operator === ">" || operator === ">=" || operator === "=")
+    pushed.start = highest(pushed.start, operator === ">" ? offset + 1n : offset);
+  if (operator === "<" || operator === "<=" || operator === "=")
+    pushed.end = lowest(pushed.end, operator === "<" ? offset : offset + 1n);
   return operator !== "!=";
 }
 
@@ -80,12 +89,18 @@ function translated(test: Test): Part | undefined {
       const parts = test.parts.map(translated);
       const known = parts.filter((part) => part !== undefined);
       if (!known.length) return undefined;
-      return { text: `(${known.map((part) => part.text).join(" and ")})`, isExact: parts.every((part) => part?.isExact) };
+      return {
+        text: `(${known.map((part) => part.text).join(" and ")})`,
+        isExact: parts.every((part) => part?.isExact),
+      };
     }
     case "any": {
       const parts = test.parts.map(translated);
       if (!parts.every((part) => part !== undefined)) return undefined;
-      return { text: `(${parts.map((part) => part.text).join(" or ")})`, isExact: parts.every((part) => part.isExact) };
+      return {
+        text: `(${parts.map((part) => part.text).join(" or ")})`,
+        isExact: parts.every((part) => part.isExact),
+      };
     }
     case "exists": {
       const place = placeOf(test.field);
@@ -100,7 +115,9 @@ function compared({ field, operator, operand }: Extract<Test, { kind: "compare" 
   const place = placeOf(field);
   if (!place) return undefined;
   if (field.name === "time" || field.name === "offset") {
-    return COMPARISONS.test(operator) ? { text: `${place} ${operator} ${operand.ms ?? operand.text}`, isExact: true } : undefined;
+    return COMPARISONS.test(operator)
+      ? { text: `${place} ${operator} ${operand.ms ?? operand.text}`, isExact: true }
+      : undefined;
   }
   const isJson = field.name !== "header" && "steps" in field && field.steps.length > 0;
   const isText = isJson || !HEX.test(operand.text);
@@ -112,12 +129,19 @@ function compared({ field, operator, operand }: Extract<Test, { kind: "compare" 
       return part?.isExact ? { text: `not (${part.text})`, isExact: true } : undefined;
     }
     case "starts_with":
-      return isText ? { text: `${place} starts_with ${JSON.stringify(operand.text)}`, isExact: isJson || field.name === "key" } : undefined;
+      return isText
+        ? {
+            text: `${place} starts_with ${JSON.stringify(operand.text)}`,
+            isExact: isJson || field.name === "key",
+          }
+        : undefined;
     case "<":
     case "<=":
     case ">":
     case ">=":
-      return isJson && operand.isWord && (PLAIN_NUMBER.test(operand.text) || INTEGER.test(operand.text)) ? { text: `${place} ${operator} ${operand.text}`, isExact: true } : undefined;
+      return isJson && operand.isWord && (PLAIN_NUMBER.test(operand.text) || INTEGER.test(operand.text))
+        ? { text: `${place} ${operator} ${operand.text}`, isExact: true }
+        : undefined;
     default:
       return undefined;
   }
@@ -129,7 +153,8 @@ function equals(place: string, { text, isWord }: Operand, isJson: boolean, field
   if (!isJson) return { text: quoted, isExact: field.name !== "value" };
   if (text === "true" || text === "false") return { text: `(${quoted} or ${place} = ${text})`, isExact: true };
   if (!/^-?\d/.test(text)) return { text: quoted, isExact: true };
-  if (PLAIN_NUMBER.test(text) || INTEGER.test(text)) return { text: `(${quoted} or ${place} = ${text})`, isExact: true };
+  if (PLAIN_NUMBER.test(text) || INTEGER.test(text))
+    return { text: `(${quoted} or ${place} = ${text})`, isExact: true };
   return /^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? undefined : { text: quoted, isExact: true };
 }
 
@@ -147,6 +172,8 @@ function placeOf(field: Field): string | undefined {
   }
   if (!field.steps.length) return field.name;
   if (field.steps.includes("any")) return undefined;
-  const parts = (field.steps as Exclude<Step, "any">[]).map(({ part }) => part.replaceAll("~", "~0").replaceAll("/", "~1"));
+  const parts = (field.steps as Exclude<Step, "any">[]).map(({ part }) =>
+    part.replaceAll("~", "~0").replaceAll("/", "~1"),
+  );
   return `${field.name}${JSON.stringify(`/${parts.join("/")}`)}`;
 }

@@ -5,13 +5,10 @@ import type { Pushed } from "./pushed";
 import { committedOffsets, hasTransactions, nextReadable } from "./troubles";
 
 type Listed = Schemas["Partition"];
-type Entry = Schemas["FetchedPartitionWithStringOffsets"];
+type Entry = Schemas["FetchedPartitionWithStringOffsets"] | Schemas["FailedPartition"];
 export type Isolation = "read_uncommitted" | "read_committed";
 
-export type Start =
-  | { from: "newest" | "earliest" }
-  | { from: "offset"; offset: bigint }
-  | { from: "time"; ms: number };
+export type Start = { from: "newest" | "earliest" } | { from: "offset"; offset: bigint } | { from: "time"; ms: number };
 
 export interface Scope {
   topic: string;
@@ -92,7 +89,7 @@ class Cursor {
       const fitting = Math.floor(bytes / Math.max(1, this.offsetBytes));
       this.#open(BigInt(Math.max(1, Math.min(this.records, fitting))));
     }
-    return { offset: (this.window as Window).next, end: this.end };
+    return { offset: this.window!.next, end: this.end };
   }
 
   #open(offsets: bigint): void {
@@ -113,7 +110,7 @@ class Cursor {
     if (window.isFirstAnswer && next < this.end) {
       const covered = next - window.from;
       this.#open(covered); // the window was too long: only its end is wanted now
-      (this.window as Window).isFirstAnswer = false;
+      this.window!.isFirstAnswer = false;
       return;
     }
     window.isFirstAnswer = false;
@@ -167,7 +164,7 @@ export class Reader {
     const merged: Message[] = [];
     while (active.length) {
       const first = active.reduce((best, cursor) => (this.#isBefore(cursor, best) ? cursor : best));
-      merged.push(first.buffer.pop() as Message);
+      merged.push(first.buffer.pop()!);
       first.taken += 1;
       if (!first.buffer.length && !first.isRead) break; // its next page may hold what comes next
       if (!first.buffer.length) active.splice(active.indexOf(first), 1);
@@ -189,9 +186,9 @@ export class Reader {
     const ahead = this.#ahead?.catch(() => undefined); // stopped, or failed: ask again
     this.#ahead = undefined;
     const entries = (await ahead) ?? (await this.#request(waiting, signal));
-    const moved = entries.map((entry, index) => this.#hasMoved(waiting[index] as Cursor, entry));
+    const moved = entries.map((entry, index) => this.#hasMoved(waiting[index]!, entry));
     for (const [index, entry] of entries.entries()) {
-      const cursor = waiting[index] as Cursor;
+      const cursor = waiting[index]!;
       // An entry that did not move had no room beside the others; alone, it shows that nothing is there.
       if (moved[index] || !moved.includes(true)) await this.#take(cursor, entry, signal);
     }
@@ -209,9 +206,23 @@ export class Reader {
     const share = this.#bytes / cursors.length;
     const partitions = cursors.map((cursor) => {
       const { offset, end } = cursor.ask(share);
-      return { topic, partition: cursor.partition, offset: String(offset), end_offset: end, isolation, on_out_of_range: "earliest" as const };
+      return {
+        topic,
+        partition: cursor.partition,
+        offset: String(offset),
+        end_offset: end,
+        isolation,
+        on_out_of_range: "earliest" as const,
+      };
     });
-    const body = { partitions, max_bytes: this.#bytes, max_records: MOST_RECORDS, encoding: "base64" as const, offsets: "string" as const, ...(pushed.filter ? { filter: pushed.filter } : {}) };
+    const body = {
+      partitions,
+      max_bytes: this.#bytes,
+      max_records: MOST_RECORDS,
+      encoding: "base64" as const,
+      offsets: "string" as const,
+      ...(pushed.filter ? { filter: pushed.filter } : {}),
+    };
     const { data } = await call("post", "/v1/fetch", { body: body as never, signal });
     return data.partitions as unknown as Entry[];
   }
@@ -220,22 +231,30 @@ export class Reader {
     return entry.outcome !== "read" || BigInt(entry.next_offset) > cursor.ask(0).offset;
   }
 
-  async #take(cursor: Cursor, entry: Entry | Schemas["FailedPartition"], signal: AbortSignal): Promise<void> {
+  async #take(cursor: Cursor, entry: Entry, signal: AbortSignal): Promise<void> {
     const { offset, end } = cursor.ask(0);
     if (entry.outcome === "failed") {
       const { problem } = entry;
-      await this.#pass(cursor, offset, new Problem(problem.status, problem.code, problem.title, problem.detail, problem as never), signal);
+      await this.#pass(
+        cursor,
+        offset,
+        new Problem(problem.status, problem.code, problem.title, problem.detail, problem),
+        signal,
+      );
       return;
     }
     const messages = entry.records.map((record) => new Message(cursor.partition, record));
     const next = BigInt(entry.next_offset);
-    if (this.scope.isolation === "read_uncommitted" && messages.length) await this.#mark(cursor, messages, BigInt(entry.last_stable_offset), signal);
+    if (this.scope.isolation === "read_uncommitted" && messages.length)
+      await this.#mark(cursor, messages, BigInt(entry.last_stable_offset), signal);
     cursor.take(messages, next > offset && next < end ? next : end);
   }
 
   async #pass(cursor: Cursor, offset: bigint, problem: Problem, signal: AbortSignal): Promise<void> {
     if (this.cursors.length === 1 && !PASSED_OVER.has(problem.code)) throw problem;
-    const end = PASSED_OVER.has(problem.code) ? await nextReadable(this.scope.topic, cursor.partition, offset, cursor.end, signal) : cursor.end;
+    const end = PASSED_OVER.has(problem.code)
+      ? await nextReadable(this.scope.topic, cursor.partition, offset, cursor.end, signal)
+      : cursor.end;
     this.gaps.push({ partition: cursor.partition, start: offset, end, problem });
     if (PASSED_OVER.has(problem.code)) cursor.pass(end);
     else cursor.start = cursor.end;
@@ -245,7 +264,7 @@ export class Reader {
   async #mark(cursor: Cursor, messages: Message[], lastStable: bigint, signal: AbortSignal): Promise<void> {
     const settled = messages.filter((one) => one.offset < lastStable);
     for (const one of messages) if (one.offset >= lastStable) one.transaction = "open";
-    if (!settled.length || (this.cursors.length > TOGETHER / 5 && lastStable > (messages.at(-1) as Message).offset)) return;
+    if (!settled.length || (this.cursors.length > TOGETHER / 5 && lastStable > messages.at(-1)!.offset)) return;
     cursor.transactions ??= hasTransactions(this.scope.topic, cursor.partition, signal);
     if (!(await cursor.transactions)) return;
     const committed = await committedOffsets(this.scope, cursor.partition, settled, signal);
@@ -264,12 +283,23 @@ export async function openReader(scope: Scope, signal: AbortSignal): Promise<Rea
   const cursors = chosen.map((one) => {
     const { first, end } = range(one, scope, begins);
     const held = Number(BigInt(one.log_end_offset) - BigInt(one.log_start_offset));
-    return new Cursor(one.partition, first, end, start.from === "newest", held > 0 ? Number(one.size_bytes) / held : 0, pushed.filter ? MOST_FILTERED : MOST_RECORDS);
+    return new Cursor(
+      one.partition,
+      first,
+      end,
+      start.from === "newest",
+      held > 0 ? Number(one.size_bytes) / held : 0,
+      pushed.filter ? MOST_FILTERED : MOST_RECORDS,
+    );
   });
   return new Reader(scope, cursors);
 }
 
-function range(one: Listed, { start, isolation, pushed }: Scope, begins: Map<number, bigint> | undefined): { first: bigint; end: bigint } {
+function range(
+  one: Listed,
+  { start, isolation, pushed }: Scope,
+  begins: Map<number, bigint> | undefined,
+): { first: bigint; end: bigint } {
   const bound = BigInt(isolation === "read_committed" ? one.last_stable_offset : one.high_watermark);
   const firsts = [BigInt(one.log_start_offset)];
   if (start.from === "offset") firsts.push(start.offset);
@@ -282,7 +312,11 @@ function range(one: Listed, { start, isolation, pushed }: Scope, begins: Map<num
 }
 
 async function offsetsAt(topic: string, ms: number, signal: AbortSignal): Promise<Map<number, bigint>> {
-  const found = await get("/v1/topics/{topic}/offsets", { path: { topic }, query: { timestamp: String(ms) }, signal });
+  const found = await get("/v1/topics/{topic}/offsets", {
+    path: { topic },
+    query: { timestamp: String(ms) },
+    signal,
+  });
   const pairs = found.partitions.flatMap((one) => {
     const { offset } = one;
     return offset === null || offset === undefined ? [] : [[one.partition, BigInt(offset)] as const];

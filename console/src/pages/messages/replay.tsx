@@ -13,14 +13,24 @@ import type { Message } from "./message";
 /** Records of one request. */
 const PART = 500;
 
-export function Replay({ messages, source, onClose }: { messages: Message[]; source: string; onClose: () => void }): JSX.Element {
+export function Replay({
+  messages,
+  source,
+  onClose,
+}: {
+  messages: Message[];
+  source: string;
+  onClose: () => void;
+}): JSX.Element {
   const topics = useLoad("topics", (signal) => get("/v1/topics", { query: { page_size: 1000 }, signal }));
   const [target, aim] = useState("");
   const [keepsTime, keepTime] = useState(false);
   const [sent, tell] = useState(0);
   const [problem, fail] = useState<Problem | undefined>();
   const [isBusy, busy] = useState(false);
-  const ordered = [...messages].sort((a, b) => Number(a.timestamp) - Number(b.timestamp) || Number(a.offset - b.offset));
+  const ordered = [...messages].sort(
+    (a, b) => Number(a.timestamp) - Number(b.timestamp) || Number(a.offset - b.offset),
+  );
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     busy(true);
@@ -28,7 +38,10 @@ export function Replay({ messages, source, onClose }: { messages: Message[]; sou
     try {
       for (let from = sent; from < ordered.length; from += PART) {
         const records = ordered.slice(from, from + PART).map((message) => recordOf(message, keepsTime));
-        await call("post", "/v1/topics/{topic}/records", { path: { topic: target }, body: { records } as never });
+        await call("post", "/v1/topics/{topic}/records", {
+          path: { topic: target },
+          body: { records } as never,
+        });
         tell(Math.min(ordered.length, from + PART));
       }
     } catch (error) {
@@ -38,7 +51,10 @@ export function Replay({ messages, source, onClose }: { messages: Message[]; sou
   };
   const isDone = sent === ordered.length;
   return (
-    <Dialog title={`Replay ${count(messages.length)} ${messages.length === 1 ? "message" : "messages"}`} onClose={onClose}>
+    <Dialog
+      title={`Replay ${count(messages.length)} ${messages.length === 1 ? "message" : "messages"}`}
+      onClose={onClose}
+    >
       <form onSubmit={(event) => void submit(event)}>
         <Failure problem={problem} />
         {isDone ? (
@@ -47,11 +63,26 @@ export function Replay({ messages, source, onClose }: { messages: Message[]; sou
           </p>
         ) : (
           <>
-            <Field label="To topic" hint="Keys, values and headers are appended as they are, in the order of their times; the key chooses the partition.">
+            <Field
+              label="To topic"
+              hint="Keys, values and headers are appended as they are, in the order of their times; the key chooses the partition."
+            >
               {(id) => (
                 <>
-                  <input id={id} list={`${id}-topics`} required autofocus autocomplete="off" value={target} onInput={(event) => aim(event.currentTarget.value)} />
-                  <datalist id={`${id}-topics`}>{topics.data?.topics.map(({ topic }) => <option key={topic} value={topic} />)}</datalist>
+                  <input
+                    id={id}
+                    list={`${id}-topics`}
+                    required
+                    autofocus
+                    autocomplete="off"
+                    value={target}
+                    onInput={(event) => aim(event.currentTarget.value)}
+                  />
+                  <datalist id={`${id}-topics`}>
+                    {topics.data?.topics.map(({ topic }) => (
+                      <option key={topic} value={topic} />
+                    ))}
+                  </datalist>
                 </>
               )}
             </Field>
@@ -59,7 +90,9 @@ export function Replay({ messages, source, onClose }: { messages: Message[]; sou
               <input type="checkbox" checked={keepsTime} onChange={(event) => keepTime(event.currentTarget.checked)} />
               Keep their times; otherwise they get the time of the append
             </label>
-            {target === source && <p class="note caution">This is the topic they come from: its readers see them twice.</p>}
+            {target === source && (
+              <p class="note caution">This is the topic they come from: its readers see them twice.</p>
+            )}
             {sent > 0 && <p role="status">{count(sent)} are appended.</p>}
             <div class="actions">
               <button type="submit" class="primary" disabled={isBusy || !target}>

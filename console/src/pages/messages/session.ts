@@ -64,13 +64,23 @@ export class Session {
       const wantedBytes = this.#foundBytes + STEP_BYTES;
       const isSought = this.look.pushed.filter !== "" && this.#reader.cursors.length > 1;
       let shownAt = 0;
-      while (!this.#reader.isExhausted && !this.#isFull && this.#found.length < wanted && this.#foundBytes < wantedBytes) {
+      while (
+        !this.#reader.isExhausted &&
+        !this.#isFull &&
+        this.#found.length < wanted &&
+        this.#foundBytes < wantedBytes
+      ) {
         for (const message of await this.#reader.next(signal)) {
           if (!filter(message)) continue;
           this.#found.push(message);
           this.#foundBytes += message.storedBytes;
         }
-        if (isSought) this.#found.sort(start.from === "newest" ? (a, b) => Number(b.timestamp) - Number(a.timestamp) : (a, b) => Number(a.timestamp) - Number(b.timestamp));
+        if (isSought)
+          this.#found.sort(
+            start.from === "newest"
+              ? (a, b) => Number(b.timestamp) - Number(a.timestamp)
+              : (a, b) => Number(a.timestamp) - Number(b.timestamp),
+          );
         if (performance.now() - shownAt < SHOW_EVERY_MS) continue;
         this.#show();
         await new Promise((resolve) => setTimeout(resolve)); // let the page draw

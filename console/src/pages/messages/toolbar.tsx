@@ -5,7 +5,6 @@ import type { Schemas } from "../../api/client";
 import { Choices, Copy, Search } from "../../ui/parts";
 import { messages as address, type MessagesAsked } from "../../routes";
 import { may } from "../../api/rights";
-import { ndjsonOf, save } from "./export";
 import { FilterHelp } from "./filter_help";
 import { curlsOf } from "./look";
 import type { Pushed } from "./pushed";
@@ -28,15 +27,35 @@ interface Props {
   session: Session | undefined;
   onAgain: () => void;
   onReplay: () => void;
+  onDownload: () => void;
+  /** Whether the panel of columns is open. */
+  isChoosing: boolean;
+  onChoose: () => void;
 }
 
-export function Toolbar({ topic, asked, fault, pushed, session, onAgain, onReplay }: Props): JSX.Element {
-  const count = Number(topic.partitions);
+export function Toolbar({
+  topic,
+  asked,
+  fault,
+  pushed,
+  session,
+  onAgain,
+  onReplay,
+  onDownload,
+  isChoosing,
+  onChoose,
+}: Props): JSX.Element {
+  const count = topic.partitions;
   const found = session?.messages.value ?? [];
   return (
     <>
       <div class="bar">
-        <Choices label="Where to start" choices={FROM} value={asked.from} onChange={(from) => address.change({ from, at: "", open: "" }, "push")} />
+        <Choices
+          label="Where to start"
+          choices={FROM}
+          value={asked.from}
+          onChange={(from) => address.change({ from, at: "", open: "" }, "push")}
+        />
         {asked.from === "offset" && (
           <input
             class="mono short"
@@ -57,7 +76,19 @@ export function Toolbar({ topic, asked, fault, pushed, session, onAgain, onRepla
           />
         )}
         {count > 1 && (
-          <select aria-label="Partition" value={asked.partition ?? ""} onChange={(event) => address.change({ partition: event.currentTarget.value === "" ? undefined : Number(event.currentTarget.value), open: "" }, "push")}>
+          <select
+            aria-label="Partition"
+            value={asked.partition ?? ""}
+            onChange={(event) =>
+              address.change(
+                {
+                  partition: event.currentTarget.value === "" ? undefined : Number(event.currentTarget.value),
+                  open: "",
+                },
+                "push",
+              )
+            }
+          >
             <option value="">all partitions</option>
             {Array.from({ length: count }, (_, partition) => (
               <option key={partition} value={partition}>
@@ -66,18 +97,33 @@ export function Toolbar({ topic, asked, fault, pushed, session, onAgain, onRepla
             ))}
           </select>
         )}
-        <select aria-label="Transactions" value={asked.isolation} onChange={(event) => address.change({ isolation: event.currentTarget.value as MessagesAsked["isolation"], open: "" }, "push")}>
+        <select
+          aria-label="Transactions"
+          value={asked.isolation}
+          onChange={(event) =>
+            address.change(
+              {
+                isolation: event.currentTarget.value as MessagesAsked["isolation"],
+                open: "",
+              },
+              "push",
+            )
+          }
+        >
           <option value="read_uncommitted">all records</option>
           <option value="read_committed">committed only</option>
         </select>
         <span class="grow" />
+        <button type="button" class="small" aria-expanded={isChoosing} onClick={onChoose}>
+          Columns
+        </button>
         <button type="button" class="small menu-button" popovertarget="message-actions">
           Actions
         </button>
         <div class="menu" popover="auto" id="message-actions">
           {pushed && <Copy label="Copy as curl" text={() => curlsOf(topic.topic, count, asked, pushed)} />}
-          <button type="button" class="small" disabled={!found.length} onClick={() => save(`${topic.topic}.ndjson`, ndjsonOf(found))}>
-            Download NDJSON
+          <button type="button" class="small" disabled={!found.length} onClick={onDownload}>
+            Download
           </button>
           {may("append") && (
             <button type="button" class="small" disabled={!found.length} onClick={onReplay}>
@@ -91,7 +137,12 @@ export function Toolbar({ topic, asked, fault, pushed, session, onAgain, onRepla
   );
 }
 
-function FilterBar({ asked, fault, session, onAgain }: Pick<Props, "asked" | "fault" | "session" | "onAgain">): JSX.Element {
+function FilterBar({
+  asked,
+  fault,
+  session,
+  onAgain,
+}: Pick<Props, "asked" | "fault" | "session" | "onAgain">): JSX.Element {
   const [text, write] = useState(asked.filter);
   useEffect(() => write(asked.filter), [asked.filter]); // the box shows what is applied, after Back too
   const state = session?.state.value;
@@ -102,7 +153,14 @@ function FilterBar({ asked, fault, session, onAgain }: Pick<Props, "asked" | "fa
   };
   return (
     <form class="bar filter" onSubmit={submit} role="search">
-      <Search class="grow mono" label="Filter messages" placeholder="key = AA17   value.dest = MIA   time > -1h" value={text} isWrong={fault !== ""} onInput={write} />
+      <Search
+        class="grow mono"
+        label="Filter messages"
+        placeholder="key = AA17   value.dest = MIA   time > -1h"
+        value={text}
+        isWrong={fault !== ""}
+        onInput={write}
+      />
       <FilterHelp onChoose={write} />
       {state === "reading" ? (
         <button type="button" onClick={() => session?.halt()}>

@@ -6,10 +6,20 @@ import type { Scope } from "./reader";
 const RECORDS = "/v1/topics/{topic}/partitions/{partition}/records";
 
 /** The first offset behind a damaged place from which the service can read; `end` if there is none. */
-export async function nextReadable(topic: string, partition: number, offset: bigint, end: bigint, signal: AbortSignal): Promise<bigint> {
+export async function nextReadable(
+  topic: string,
+  partition: number,
+  offset: bigint,
+  end: bigint,
+  signal: AbortSignal,
+): Promise<bigint> {
   const isReadable = async (at: bigint): Promise<boolean> => {
     try {
-      await get(RECORDS, { path: { topic, partition }, query: { offset: String(at), max_records: 1, max_bytes: 1, end_offset: at + 1n }, signal });
+      await get(RECORDS, {
+        path: { topic, partition },
+        query: { offset: String(at), max_records: 1, max_bytes: 1, end_offset: at + 1n },
+        signal,
+      });
       return true;
     } catch (error) {
       if (error instanceof Problem && error.status >= 500) return false;
@@ -34,7 +44,10 @@ export async function nextReadable(topic: string, partition: number, offset: big
 /** Whether a partition may hold records of aborted transactions. */
 export async function hasTransactions(topic: string, partition: number, signal: AbortSignal): Promise<boolean> {
   try {
-    const { segments } = await get("/v1/topics/{topic}/partitions/{partition}/segments", { path: { topic, partition }, signal });
+    const { segments } = await get("/v1/topics/{topic}/partitions/{partition}/segments", {
+      path: { topic, partition },
+      signal,
+    });
     return segments.some((one) => one.files?.txnindex);
   } catch (error) {
     if (signal.aborted) throw error;
@@ -43,13 +56,25 @@ export async function hasTransactions(topic: string, partition: number, signal: 
 }
 
 /** Those of some messages' offsets that readers of committed records get. */
-export async function committedOffsets({ topic, pushed }: Scope, partition: number, messages: Message[], signal: AbortSignal): Promise<Set<bigint>> {
+export async function committedOffsets(
+  { topic, pushed }: Scope,
+  partition: number,
+  messages: Message[],
+  signal: AbortSignal,
+): Promise<Set<bigint>> {
   const offsets = new Set<bigint>();
-  const end = (messages.at(-1) as Message).offset + 1n;
-  for (let next = (messages[0] as Message).offset; next < end; ) {
+  const end = messages.at(-1)!.offset + 1n;
+  for (let next = messages[0]!.offset; next < end;) {
     const page = await get(RECORDS, {
       path: { topic, partition },
-      query: { offset: String(next), end_offset: end, isolation: "read_committed", encoding: "base64", offsets: "string", ...(pushed.filter ? { filter: pushed.filter } : {}) },
+      query: {
+        offset: String(next),
+        end_offset: end,
+        isolation: "read_committed",
+        encoding: "base64",
+        offsets: "string",
+        ...(pushed.filter ? { filter: pushed.filter } : {}),
+      },
       signal,
     });
     for (const record of page.records) offsets.add(BigInt(record.offset));

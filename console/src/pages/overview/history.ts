@@ -36,5 +36,7 @@ export interface TopicRate {
 export function ratesOf(history: History | undefined): Map<string, TopicRate> | undefined {
   if (!history?.minutes.length) return undefined;
   const last = (numbers: (number | bigint)[]): number => Number(numbers.at(-1) ?? 0) / 60;
-  return new Map(history.topics.map((one) => [one.topic, { records: last(one.records_in), bytes: last(one.bytes_in) }]));
+  return new Map(
+    history.topics.map((one) => [one.topic, { records: last(one.records_in), bytes: last(one.bytes_in) }]),
+  );
 }

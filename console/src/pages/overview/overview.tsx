@@ -29,7 +29,8 @@ async function readiness(signal: AbortSignal): Promise<Readiness> {
   try {
     return parseJson(await (await send("/readyz", { signal })).text()) as Readiness;
   } catch (error) {
-    if (error instanceof Problem && error.status === 503 && error.document["status"]) return error.document as unknown as Readiness;
+    if (error instanceof Problem && error.status === 503 && error.document.status)
+      return error.document as unknown as Readiness;
     throw error;
   }
 }
@@ -38,7 +39,11 @@ export function Overview(): JSX.Element {
   const ready = useLoad("readiness", readiness, SOON_MS);
   const history = useHistory();
   const topics = useLoad("topics", everyTopic, 10_000);
-  const disks = useLoad(`directories ${isKafka.value}`, async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined), SOON_MS);
+  const disks = useLoad(
+    `directories ${isKafka.value}`,
+    async (signal) => (may("admin", "*") && isKafka.value === false ? get("/v1/directories", { signal }) : undefined),
+    SOON_MS,
+  );
   const directories = disks.data?.directories ?? [];
   const totals = history.data?.totals;
   const readers = history.data?.points.at(-1)?.readers;
@@ -49,11 +54,20 @@ export function Overview(): JSX.Element {
       <div class="page-head">
         <h1>Overview</h1>
       </div>
-      <Health ready={ready.data} error={ready.error} totals={totals} offline={topics.data?.filter((one) => one.offline_partitions.length > 0)} directories={directories} isForbidden={isForbidden(history)} />
+      <Health
+        ready={ready.data}
+        error={ready.error}
+        totals={totals}
+        offline={topics.data?.filter((one) => one.offline_partitions.length > 0)}
+        directories={directories}
+        isForbidden={isForbidden(history)}
+      />
       <Failure problem={topics.error?.code === "unreachable" ? undefined : topics.error} />
       <dl class="figures">
         <Figure name="Topics">{topics.data ? count(topics.data.length) : "–"}</Figure>
-        <Figure name="Partitions">{topics.data ? count(topics.data.reduce((sum, one) => sum + one.partitions, 0)) : "–"}</Figure>
+        <Figure name="Partitions">
+          {topics.data ? count(topics.data.reduce((sum, one) => sum + one.partitions, 0)) : "–"}
+        </Figure>
         {!isKafka.value && (
           <Figure name="On disk" note={isPart ? <span class="bad">without what is offline</span> : undefined}>
             {size === null ? "–" : <Bytes of={size} />}
@@ -63,7 +77,19 @@ export function Overview(): JSX.Element {
           {readers === undefined ? "–" : count(readers)}
         </Figure>
         {disks.data?.directories.map(({ path, status, free_bytes, total_bytes }) => (
-          <Figure key={path} name="Disk, free" note={status === "offline" ? <span class="bad">offline: {path}</span> : total_bytes !== null ? `of ${bytes(total_bytes)} at ${path}` : `at ${path}`}>
+          <Figure
+            key={path}
+            name="Disk, free"
+            note={
+              status === "offline" ? (
+                <span class="bad">offline: {path}</span>
+              ) : total_bytes !== null ? (
+                `of ${bytes(total_bytes)} at ${path}`
+              ) : (
+                `at ${path}`
+              )
+            }
+          >
             {status === "offline" || free_bytes === null ? "–" : <Bytes of={free_bytes} />}
           </Figure>
         ))}
@@ -129,7 +155,13 @@ function Charts({ history }: { history: History | undefined }): JSX.Element {
           { name: "p50", values: points.map((one) => seconds(one.append_p50_ms)) },
         ]}
       />
-      <Chart title={isKafka.value ? "Broker's answer, p99" : "Commit (fsync), p99"} seconds={at} format={latency} least={0.001} lines={[{ name: "commit", values: points.map((one) => seconds(one.commit_p99_ms)) }]} />
+      <Chart
+        title={isKafka.value ? "Broker's answer, p99" : "Commit (fsync), p99"}
+        seconds={at}
+        format={latency}
+        least={0.001}
+        lines={[{ name: "commit", values: points.map((one) => seconds(one.commit_p99_ms)) }]}
+      />
     </div>
   );
 }
@@ -146,26 +178,26 @@ function Behind(): JSX.Element {
       {list.data?.groups.length === 0 && <p class="quiet">No group has stored an offset.</p>}
       {list.data && list.data.groups.length > 0 && (
         <div class="scroll" role="region" aria-label="The groups that are most behind" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th>Group</th>
-              <th class="number">Lag</th>
-              <th class="number">Oldest unread</th>
-            </tr>
-          </thead>
-          <tbody>
-            {list.data.groups.map((one) => (
-              <tr key={one.group}>
-                <td class="name">
-                  <a href={groupPage.link([one.group])}>{one.group}</a>
-                </td>
-                <td class="number">{count(one.total_lag)}</td>
-                <td class="number">{one.max_lag_ms === null ? "–" : duration(one.max_lag_ms)}</td>
+          <table>
+            <thead>
+              <tr>
+                <th>Group</th>
+                <th class="number">Lag</th>
+                <th class="number">Oldest unread</th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {list.data.groups.map((one) => (
+                <tr key={one.group}>
+                  <td class="name">
+                    <a href={groupPage.link([one.group])}>{one.group}</a>
+                  </td>
+                  <td class="number">{count(one.total_lag)}</td>
+                  <td class="number">{one.max_lag_ms === null ? "–" : duration(one.max_lag_ms)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
         </div>
       )}
     </section>
@@ -183,26 +215,26 @@ function Newest({ topics }: { topics: Summary[] | undefined }): JSX.Element | nu
       {newest.length === 0 && <p class="quiet">No topic holds a record.</p>}
       {newest.length > 0 && (
         <div class="scroll" role="region" aria-label="The topics with the newest records" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th>Topic</th>
-              <th>Newest record</th>
-            </tr>
-          </thead>
-          <tbody>
-            {newest.map((one) => (
-              <tr key={one.topic}>
-                <td class="name">
-                  <a href={topicPage.link([one.topic, ""])}>{one.topic}</a>
-                </td>
-                <td class="nowrap">
-                  <Time ms={one.newest_timestamp ?? -1} relative />
-                </td>
+          <table>
+            <thead>
+              <tr>
+                <th>Topic</th>
+                <th>Newest record</th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {newest.map((one) => (
+                <tr key={one.topic}>
+                  <td class="name">
+                    <a href={topicPage.link([one.topic, ""])}>{one.topic}</a>
+                  </td>
+                  <td class="nowrap">
+                    <Time ms={one.newest_timestamp ?? -1} relative />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
         </div>
       )}
     </section>
@@ -281,7 +313,15 @@ function Busiest({ history }: { history: Loaded<History> }): JSX.Element | null 
                   <Spark values={one.bytes_in.map(Number)} />
                 </td>
                 <td class="number">{one.size_bytes === null ? "–" : <Bytes of={one.size_bytes} />}</td>
-                <td class="wide-only">{one.size_bytes !== null && <Meter part={one.size_bytes} whole={largest} label={`${bytes(one.size_bytes)} of ${bytes(largest)}`} />}</td>
+                <td class="wide-only">
+                  {one.size_bytes !== null && (
+                    <Meter
+                      part={one.size_bytes}
+                      whole={largest}
+                      label={`${bytes(one.size_bytes)} of ${bytes(largest)}`}
+                    />
+                  )}
+                </td>
               </tr>
             ))}
           </tbody>
@@ -294,9 +334,18 @@ function Busiest({ history }: { history: Loaded<History> }): JSX.Element | null 
 /** Bytes by the minute, the oldest first. */
 function Spark({ values }: { values: number[] }): JSX.Element {
   const most = Math.max(1, ...values);
-  const bars = values.map((value, index) => ({ x: 6 * (index + 15 - values.length), height: (18 * value) / most }));
+  const bars = values.map((value, index) => ({
+    x: 6 * (index + 15 - values.length),
+    height: (18 * value) / most,
+  }));
   return (
-    <svg class="spark" width="90" height="18" role="img" aria-label={`Bytes by the minute: ${values.map((value) => bytes(value)).join(", ") || "none yet"}`}>
+    <svg
+      class="spark"
+      width="90"
+      height="18"
+      role="img"
+      aria-label={`Bytes by the minute: ${values.map((value) => bytes(value)).join(", ") || "none yet"}`}
+    >
       {bars.map(({ x, height }) => (
         <rect key={x} x={x} y={18 - height} width="5" height={height} />
       ))}

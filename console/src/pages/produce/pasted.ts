@@ -12,6 +12,19 @@ export interface Draft {
   isTombstone: boolean;
 }
 
+/** A message that a person wants to change and append again, until the form has taken it. */
+let handed: Draft | undefined;
+
+export function handOver(draft: Draft): void {
+  handed = draft;
+}
+
+export function takeOver(): Draft | undefined {
+  const draft = handed;
+  handed = undefined;
+  return draft;
+}
+
 export interface Body {
   contentType: "application/json" | "application/x-ndjson";
   text: string;
@@ -28,7 +41,11 @@ export function bodyOf(draft: Draft): Body {
   if (draft.format === "text" && !draft.isTombstone) members.push('"value_encoding": "utf8"');
   const headers = draft.headers.filter(({ key }) => key);
   if (headers.length) members.push(`"headers": ${toJson(headers)}`);
-  return { contentType: "application/json", text: `{"records": [{${members.join(", ")}}]}`, records: 1 };
+  return {
+    contentType: "application/json",
+    text: `{"records": [{${members.join(", ")}}]}`,
+    records: 1,
+  };
 }
 
 function valueOf({ format, value, isTombstone }: Draft): string {
@@ -47,11 +64,17 @@ function linesOf(text: string): Body {
     try {
       parsed = JSON.parse(line);
     } catch (error) {
-      throw new SyntaxError(`line ${index + 1}: ${String((error as Error).message)}`);
+      throw new SyntaxError(`line ${index + 1}: ${(error as Error).message}`, {
+        cause: error,
+      });
     }
     return isRecord(parsed) ? line.trim() : `{"value": ${line.trim()}}`;
   });
-  return { contentType: "application/x-ndjson", text: `${records.join("\n")}\n`, records: records.length };
+  return {
+    contentType: "application/x-ndjson",
+    text: `${records.join("\n")}\n`,
+    records: records.length,
+  };
 }
 
 function isRecord(parsed: unknown): boolean {

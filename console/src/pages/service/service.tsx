@@ -27,8 +27,13 @@ const TABS: Tab[] = [
 ];
 
 export function Service(): JSX.Element {
-  const about = useLoad("service", async (signal) => ({ info: await get("/v1", { signal }), caller: await get("/v1/caller", { signal }) }));
-  const tabs = TABS.filter((tab) => (!tab.isForAdmins || may("admin", "*")) && !(tab.view === Directories && isKafka.value));
+  const about = useLoad("service", async (signal) => ({
+    info: await get("/v1", { signal }),
+    caller: await get("/v1/caller", { signal }),
+  }));
+  const tabs = TABS.filter(
+    (tab) => (!tab.isForAdmins || may("admin", "*")) && !(tab.view === Directories && isKafka.value),
+  );
   const tab = tabs.find((one) => one.part === route.value.parts[1]) ?? tabs[0];
   const View = tab?.view;
   return (
@@ -57,7 +62,12 @@ function About({ info, caller }: { info: Schemas["ServiceInfo"]; caller: Schemas
       <Figure name="Version" note={info.name}>
         {info.version}
       </Figure>
-      <Figure name="Backend" note={info.backend === "kafka" ? "a Kafka cluster stores the logs" : "the log is in this process, on its own disks"}>
+      <Figure
+        name="Backend"
+        note={
+          info.backend === "kafka" ? "a Kafka cluster stores the logs" : "the log is in this process, on its own disks"
+        }
+      >
         {info.backend}
       </Figure>
       <Figure name="You are" note={isOpen ? "the service asks for no credentials" : caller.scopes.join(", ")}>
@@ -85,7 +95,11 @@ function Directories(): JSX.Element {
   return (
     <>
       <Failure problem={loaded.error?.code === "unreachable" ? undefined : loaded.error} onRetry={loaded.again} />
-      <div class="grid">{loaded.data?.list.map((one) => <Directory key={one.path} directory={one} />)}</div>
+      <div class="grid">
+        {loaded.data?.list.map((one) => (
+          <Directory key={one.path} directory={one} />
+        ))}
+      </div>
       {loaded.data && loaded.data.list.length > 1 && <Moves moves={loaded.data.moves} />}
       {loaded.data && <Scrub report={loaded.data.scrub} />}
     </>
@@ -126,7 +140,8 @@ function Moves({ moves }: { moves: Schemas["Move"][] }): JSX.Element {
       <h2>Moves of partitions</h2>
       {moves.length === 0 && (
         <p class="quiet">
-          None since the start. <code>tidelog move TOPIC PARTITION DIRECTORY</code> moves one; appends and reads go on meanwhile.
+          None since the start. <code>tidelog move TOPIC PARTITION DIRECTORY</code> moves one; appends and reads go on
+          meanwhile.
         </p>
       )}
       {moves.length > 0 && (
@@ -145,7 +160,11 @@ function Moves({ moves }: { moves: Schemas["Move"][] }): JSX.Element {
               {moves.map((move) => (
                 <tr key={`${move.topic}/${move.partition}`}>
                   <td>
-                    <a href={log.link([move.topic], { partition: move.partition })}>
+                    <a
+                      href={log.link([move.topic], {
+                        partition: move.partition,
+                      })}
+                    >
                       {move.topic} {move.partition}
                     </a>
                   </td>
@@ -183,7 +202,8 @@ function Scrub({ report }: { report: Schemas["ScrubReport"] }): JSX.Element {
       {!isOff && !hasRun && <p class="quiet">The first search has not ended yet.</p>}
       {hasRun && (
         <p class={report.damaged_count > 0 ? "bad" : ""}>
-          <Time ms={report.end_timestamp} relative />: {bytes(report.checked_bytes)} checked, {count(report.damaged_count)} damaged {report.damaged_count === 1 ? "place" : "places"}.
+          <Time ms={report.end_timestamp} relative />: {bytes(report.checked_bytes)} checked,{" "}
+          {count(report.damaged_count)} damaged {report.damaged_count === 1 ? "place" : "places"}.
         </p>
       )}
     </section>
@@ -198,8 +218,14 @@ function Keys(): JSX.Element {
       <Failure problem={loaded.error?.code === "unreachable" ? undefined : loaded.error} onRetry={loaded.again} />
       {keys?.length === 0 && (
         <Empty title="There are no API keys">
-          <p>As long as there is none, and neither tokens nor certificates are set up, whoever reaches the service may do everything. The first key ends that at once, without a restart.</p>
-          <Command label="Command that makes a key" text="tidelog keys create ops --scope 'admin:*' --scope 'read:*' --scope 'append:*' --scope metrics" />
+          <p>
+            As long as there is none, and neither tokens nor certificates are set up, whoever reaches the service may do
+            everything. The first key ends that at once, without a restart.
+          </p>
+          <Command
+            label="Command that makes a key"
+            text="tidelog keys create ops --scope 'admin:*' --scope 'read:*' --scope 'append:*' --scope metrics"
+          />
         </Empty>
       )}
       {keys && keys.length > 0 && (
@@ -228,7 +254,13 @@ function Keys(): JSX.Element {
                   <td class="nowrap">
                     <Time ms={key.created_timestamp} />
                   </td>
-                  <td class="nowrap">{key.expires_timestamp === null ? <span class="quiet">never</span> : <Time ms={key.expires_timestamp} relative />}</td>
+                  <td class="nowrap">
+                    {key.expires_timestamp === null ? (
+                      <span class="quiet">never</span>
+                    ) : (
+                      <Time ms={key.expires_timestamp} relative />
+                    )}
+                  </td>
                   <td>
                     <code>{key.id}</code>
                   </td>
@@ -238,7 +270,10 @@ function Keys(): JSX.Element {
           </table>
         </div>
       )}
-      <p class="hint">Only a hash of each key is stored. Make one with <code>tidelog keys create</code>, revoke one with <code>tidelog keys revoke</code>.</p>
+      <p class="hint">
+        Only a hash of each key is stored. Make one with <code>tidelog keys create</code>, revoke one with{" "}
+        <code>tidelog keys revoke</code>.
+      </p>
     </>
   );
 }

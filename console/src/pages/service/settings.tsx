@@ -7,7 +7,12 @@ import { Failure } from "../../ui/parts";
 import { service } from "../../routes";
 import { reading, shownLines, type Line } from "./values";
 
-const SOURCES: Record<string, string> = { environment: "environment", file: "tidelog.toml", command_line: "command line", default: "default" };
+const SOURCES: Record<string, string> = {
+  environment: "environment",
+  file: "tidelog.toml",
+  command_line: "command line",
+  default: "default",
+};
 
 export function Settings(): JSX.Element {
   const loaded = useLoad("settings", async (signal): Promise<Line[]> => {
@@ -42,10 +47,22 @@ function Lines({ lines, what }: { lines: Line[]; what: string }): JSX.Element {
   return (
     <>
       <div class="bar">
-        <input type="search" class="search" data-search aria-label={`Search ${what}`} placeholder={`Search ${what}   /`} value={search} onInput={(event) => service.change({ q: event.currentTarget.value })} />
+        <input
+          type="search"
+          class="search"
+          data-search
+          aria-label={`Search ${what}`}
+          placeholder={`Search ${what}   /`}
+          value={search}
+          onInput={(event) => service.change({ q: event.currentTarget.value })}
+        />
         {hasSource && (
           <label>
-            <input type="checkbox" checked={onlySet} onChange={(event) => service.change({ set: event.currentTarget.checked })} />
+            <input
+              type="checkbox"
+              checked={onlySet}
+              onChange={(event) => service.change({ set: event.currentTarget.checked })}
+            />
             Only what is not the default
           </label>
         )}
@@ -58,7 +75,9 @@ function Lines({ lines, what }: { lines: Line[]; what: string }): JSX.Element {
           <li key={line.name}>
             <span class="setting-name">
               <code>{line.name}</code>
-              {line.source !== undefined && line.source !== "default" && <span class="tag warn">{SOURCES[line.source]}</span>}
+              {line.source !== undefined && line.source !== "default" && (
+                <span class="tag warn">{SOURCES[line.source]}</span>
+              )}
             </span>
             <span class="setting-value">
               <code>{line.value || "“”"}</code> <span class="quiet small">{reading(line.name, line.value)}</span>
@@ -67,7 +86,11 @@ function Lines({ lines, what }: { lines: Line[]; what: string }): JSX.Element {
           </li>
         ))}
       </ul>
-      {hasSource && <p class="hint">An environment variable TIDELOG_ and the name in capitals sets a setting; it takes effect with the next start.</p>}
+      {hasSource && (
+        <p class="hint">
+          An environment variable TIDELOG_ and the name in capitals sets a setting; it takes effect with the next start.
+        </p>
+      )}
     </>
   );
 }

@@ -5,9 +5,10 @@ import { bytes, count, duration } from "../../ui/format";
 export function reading(name: string, text: string): string {
   if (!/^\d+$/.test(text)) return "";
   const value = BigInt(text);
-  if (/_bytes(_per_second)?$/.test(name)) return value >= 1024n ? bytes(value) + (name.endsWith("_per_second") ? "/s" : "") : "";
-  if (/_ms$/.test(name)) return value >= 1000n ? duration(value) : "";
-  if (/_percent$/.test(name)) return `${count(value)} %`;
+  if (/_bytes(_per_second)?$/.test(name))
+    return value >= 1024n ? bytes(value) + (name.endsWith("_per_second") ? "/s" : "") : "";
+  if (name.endsWith("_ms")) return value >= 1000n ? duration(value) : "";
+  if (name.endsWith("_percent")) return `${count(value)} %`;
   return value >= 10_000n ? count(value) : "";
 }
 
@@ -23,6 +24,8 @@ export function shownLines(lines: Line[], search: string, onlySet: boolean): Lin
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   return lines
     .filter((line) => !onlySet || line.source !== "default")
-    .filter(({ name, description = "", value }) => words.every((word) => `${name} ${description} ${value}`.toLowerCase().includes(word)))
+    .filter(({ name, description = "", value }) =>
+      words.every((word) => `${name} ${description} ${value}`.toLowerCase().includes(word)),
+    )
     .sort((a, b) => Number(b.source !== "default") - Number(a.source !== "default") || (a.name < b.name ? -1 : 1));
 }

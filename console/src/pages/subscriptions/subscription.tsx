@@ -52,10 +52,16 @@ function View({ one, again }: { one: One; again: () => void }): JSX.Element {
           <State of={one} />
         </Figure>
         <Figure name="Lag">{lagWords(one)}</Figure>
-        <Figure name="Where to" note={one.signature ? `signed with ${counted(one.signature.secrets_count, "secret")}` : "not signed"}>
+        <Figure
+          name="Where to"
+          note={one.signature ? `signed with ${counted(one.signature.secrets_count, "secret")}` : "not signed"}
+        >
           {one.url}
         </Figure>
-        <Figure name="Requests" note={`${one.format}, at most ${counted(one.batch.max_records, "record")}, ${duration(one.timeout_ms)} each`}>
+        <Figure
+          name="Requests"
+          note={`${one.format}, at most ${counted(one.batch.max_records, "record")}, ${duration(one.timeout_ms)} each`}
+        >
           {one.retry.attempts === null ? "until they succeed" : counted(one.retry.attempts, "attempt")}
         </Figure>
         <Figure name="Group">
@@ -77,7 +83,8 @@ function View({ one, again }: { one: One; again: () => void }): JSX.Element {
         <Partitions parts={one.partitions} />
       ) : (
         <p class="quiet">
-          Nothing is pushed while it stands still. Its <a href={groupPage.link([one.group])}>group</a> says how far it is, and goes on from there.
+          Nothing is pushed while it stands still. Its <a href={groupPage.link([one.group])}>group</a> says how far it
+          is, and goes on from there.
         </p>
       )}
     </div>
@@ -126,7 +133,13 @@ function Actions({ one, again }: { one: One; again: () => void }): JSX.Element {
           Send a test
         </button>
         {one.topics.map((topic) => (
-          <button key={topic} type="button" disabled={isBusy || isRunning} title={isRunning ? "Pause it first: a running one stores its own offsets" : ""} onClick={() => replay(topic)}>
+          <button
+            key={topic}
+            type="button"
+            disabled={isBusy || isRunning}
+            title={isRunning ? "Pause it first: a running one stores its own offsets" : ""}
+            onClick={() => replay(topic)}
+          >
             Push {topic} again from…
           </button>
         ))}
@@ -158,7 +171,8 @@ function Tested({ tested }: { tested: Schemas["SubscriptionTest"] }): JSX.Elemen
   return (
     <div class={tested.problem ? "note caution" : "note"} role="status">
       <p>
-        The test was answered {tested.status === null ? "by nobody" : `with ${tested.status}`} after {duration(tested.duration_ms)}. {tested.problem ?? ""}
+        The test was answered {tested.status === null ? "by nobody" : `with ${tested.status}`} after{" "}
+        {duration(tested.duration_ms)}. {tested.problem ?? ""}
       </p>
       {tested.response && <pre class="shown">{tested.response}</pre>}
     </div>
@@ -190,7 +204,9 @@ function Partitions({ parts }: { parts: Part[] }): JSX.Element {
               </td>
               <td class="number">{count(part.lag)}</td>
               <td class="number">{Number(part.failures) > 0 ? <b class="bad">{count(part.failures)}</b> : 0}</td>
-              <td class="nowrap">{part.next_attempt_at === null ? "–" : <Time ms={part.next_attempt_at} relative />}</td>
+              <td class="nowrap">
+                {part.next_attempt_at === null ? "–" : <Time ms={part.next_attempt_at} relative />}
+              </td>
               <td>
                 <Answer of={part.last_answer} />
               </td>
@@ -206,7 +222,8 @@ function Answer({ of }: { of: Schemas["LastAnswer"] | null }): JSX.Element {
   if (!of) return <span class="quiet">none since the start</span>;
   return (
     <>
-      <span class={of.problem ? "bad" : "good"}>{of.status ?? "none"}</span> <Time ms={of.timestamp} relative /> <span class="quiet">in {duration(of.duration_ms)}</span>
+      <span class={of.problem ? "bad" : "good"}>{of.status ?? "none"}</span> <Time ms={of.timestamp} relative />{" "}
+      <span class="quiet">in {duration(of.duration_ms)}</span>
       {of.problem && <span class="bad"> {of.problem}</span>}
     </>
   );

@@ -86,7 +86,10 @@ export function State({ of }: { of: One }): JSX.Element {
 function First(): JSX.Element {
   return (
     <Empty title="Nothing is pushed yet">
-      <p>A subscription sends the records of topics to a URL, in the order of each partition and at least once, signed if it has a secret.</p>
+      <p>
+        A subscription sends the records of topics to a URL, in the order of each partition and at least once, signed if
+        it has a secret.
+      </p>
       <Command
         label="Command that subscribes"
         text={`curl -X PUT ${HOME}/v1/subscriptions/billing -H 'content-type: application/json' \\

@@ -5,14 +5,27 @@ import { call, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
 import { useLoad } from "../../ui/load";
 import { Failure, Search } from "../../ui/parts";
-import { choicesOf, FIRST_KEYS, isForTools, parsed, readable, useConfigKeys, type ConfigKey } from "../topics/config_keys";
-import { DeleteTopic, MorePartitions, Review, type Changes } from "./changes";
+import {
+  choicesOf,
+  FIRST_KEYS,
+  isForTools,
+  parsed,
+  readable,
+  useConfigKeys,
+  type ConfigKey,
+} from "../topics/config_keys";
+import { CreateTopic } from "../topics/create_topic";
+import { DeleteTopic, MorePartitions, RecreateTopic, Review, type Changes } from "./changes";
 import type { TabProps } from "./topic";
 
 /** What people change most comes first; the others keep the service's order. */
 const rank = (key: string): number => (FIRST_KEYS.includes(key) ? FIRST_KEYS.indexOf(key) : FIRST_KEYS.length);
 
-const SOURCES: Record<string, string> = { topic: "set on this topic", adopted: "adopted", default: "default" };
+const SOURCES: Record<string, string> = {
+  topic: "set on this topic",
+  adopted: "adopted",
+  default: "default",
+};
 
 export function Configuration({ topic: before, again }: TabProps): JSX.Element {
   const name = before.topic;
@@ -21,17 +34,21 @@ export function Configuration({ topic: before, again }: TabProps): JSX.Element {
   const [changes, change] = useState<Changes>({});
   const [search, find] = useState("");
   const [showsAll, showAll] = useState(false);
-  const [dialog, open] = useState<"review" | "partitions" | "delete" | undefined>();
+  const [dialog, open] = useState<"review" | "partitions" | "delete" | "recreate" | "clone" | undefined>();
   const topic = loaded.data?.data ?? before;
   const mayChange = may("admin", name);
   const changed = Object.keys(changes).length;
   const isShown = (key: string): boolean => {
     const one = known?.get(key);
-    return key.includes(search) && (showsAll || key in changes || topic.config[key]?.source === "topic" || !one || !isForTools(one));
+    return (
+      key.includes(search) &&
+      (showsAll || key in changes || topic.config[key]?.source === "topic" || !one || !isForTools(one))
+    );
   };
   const set = (key: string, value: string | null | undefined): void => {
-    const { [key]: _, ...rest } = changes;
-    change(value === undefined || value === topic.config[key]?.value ? rest : { ...rest, [key]: value });
+    const others = Object.entries(changes).filter(([other]) => other !== key);
+    const isKept = value === undefined || value === topic.config[key]?.value;
+    change(Object.fromEntries(isKept ? others : [...others, [key, value]]));
   };
   const dialogProps = {
     topic,
@@ -61,6 +78,12 @@ export function Configuration({ topic: before, again }: TabProps): JSX.Element {
             <button type="button" onClick={() => open("partitions")}>
               Add partitions
             </button>
+            <button type="button" onClick={() => open("clone")}>
+              Clone
+            </button>
+            <button type="button" class="danger" onClick={() => open("recreate")}>
+              Recreate
+            </button>
             <button type="button" class="danger" onClick={() => open("delete")}>
               Delete topic
             </button>
@@ -76,11 +99,21 @@ export function Configuration({ topic: before, again }: TabProps): JSX.Element {
           .filter(([key]) => isShown(key))
           .sort(([a], [b]) => rank(a) - rank(b))
           .map(([key, entry]) => (
-            <Entry key={key} name={key} known={known?.get(key)} entry={entry} change={changes[key]} mayChange={mayChange} onChange={(value) => set(key, value)} />
+            <Entry
+              key={key}
+              name={key}
+              known={known?.get(key)}
+              entry={entry}
+              change={changes[key]}
+              mayChange={mayChange}
+              onChange={(value) => set(key, value)}
+            />
           ))}
       </ul>
       {dialog === "review" && <Review {...dialogProps} changes={changes} />}
       {dialog === "partitions" && <MorePartitions {...dialogProps} />}
+      {dialog === "clone" && <CreateTopic like={topic} onClose={() => open(undefined)} />}
+      {dialog === "recreate" && <RecreateTopic {...dialogProps} />}
       {dialog === "delete" && <DeleteTopic {...dialogProps} />}
     </>
   );
@@ -114,10 +147,20 @@ function Entry({ name, known, entry, change, mayChange, onChange }: EntryProps):
         )}
       </div>
       <div class="config-value">
-        {mayChange && known ? <Control id={id} name={name} known={known} value={value} onChange={onChange} /> : <span class="mono">{value || <i class="quiet">empty</i>}</span>}
+        {mayChange && known ? (
+          <Control id={id} name={name} known={known} value={value} onChange={onChange} />
+        ) : (
+          <span class="mono">{value || <i class="quiet">empty</i>}</span>
+        )}
         <span class="quiet small">
           {said && `${said} · `}
-          {change === null ? "back to the default" : isChanged ? <b class="warn">changed from {entry.value}</b> : (SOURCES[entry.source] ?? entry.source)}
+          {change === null ? (
+            "back to the default"
+          ) : isChanged ? (
+            <b class="warn">changed from {entry.value}</b>
+          ) : (
+            (SOURCES[entry.source] ?? entry.source)
+          )}
         </span>
       </div>
       <div class="config-actions">
@@ -136,7 +179,19 @@ function Entry({ name, known, entry, change, mayChange, onChange }: EntryProps):
   );
 }
 
-function Control({ id, name, known, value, onChange }: { id: string; name: string; known: ConfigKey; value: string; onChange: (value: string) => void }): JSX.Element {
+function Control({
+  id,
+  name,
+  known,
+  value,
+  onChange,
+}: {
+  id: string;
+  name: string;
+  known: ConfigKey;
+  value: string;
+  onChange: (value: string) => void;
+}): JSX.Element {
   const [typed, type] = useState<string | undefined>();
   const choices = choicesOf(known);
   if (choices.length) {

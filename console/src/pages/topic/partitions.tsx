@@ -44,7 +44,10 @@ export function Partitions({ topic }: TabProps): JSX.Element {
           </Figure>
         )}
         {partitions.length > 1 && (
-          <Figure name="Skew" note={skew >= SKEWED ? <span class="warn">uneven: look at the keys</span> : "largest partition to the mean"}>
+          <Figure
+            name="Skew"
+            note={skew >= SKEWED ? <span class="warn">uneven: look at the keys</span> : "largest partition to the mean"}
+          >
             {skew.toFixed(2)} ×
           </Figure>
         )}
@@ -53,7 +56,9 @@ export function Partitions({ topic }: TabProps): JSX.Element {
         <ul class="troubles" role="alert" aria-label="Offline partitions">
           <li class="bad">
             {offline.length === 1 ? "Partition" : "Partitions"} {offline.slice(0, 20).join(", ")}
-            {offline.length > 20 && ` and ${count(offline.length - 20)} more`} {offline.length === 1 ? "takes" : "take"} no appends: a disk failed, or the log could not be opened. What has no row is not known; the figures are those of the others.
+            {offline.length > 20 && ` and ${count(offline.length - 20)} more`} {offline.length === 1 ? "takes" : "take"}{" "}
+            no appends: a disk failed, or the log could not be opened. What has no row is not known; the figures are
+            those of the others.
           </li>
         </ul>
       )}
@@ -80,7 +85,17 @@ function sum(partitions: Partition[], pick: (one: Partition) => bigint): bigint 
   return partitions.reduce((total, one) => total + pick(one), 0n);
 }
 
-function Rows({ topic, partitions, largest, size }: { topic: string; partitions: Partition[]; largest: bigint; size: bigint }): JSX.Element {
+function Rows({
+  topic,
+  partitions,
+  largest,
+  size,
+}: {
+  topic: string;
+  partitions: Partition[];
+  largest: bigint;
+  size: bigint;
+}): JSX.Element {
   const { scroller, virtual } = useRows(partitions.length, ROW_PIXELS, (index) => index);
   return (
     <div class="scroll">
@@ -96,19 +111,39 @@ function Rows({ topic, partitions, largest, size }: { topic: string; partitions:
           <span class="p-small">Size</span>
           <span class="grow">Share</span>
         </div>
-        <div class="rows" ref={scroller} data-list role="list" aria-label="Partitions" style={{ height: `${Math.min(partitions.length, 16) * ROW_PIXELS + 2}px` }}>
+        <div
+          class="rows"
+          ref={scroller}
+          data-list
+          role="list"
+          aria-label="Partitions"
+          style={{ height: `${Math.min(partitions.length, 16) * ROW_PIXELS + 2}px` }}
+        >
           <div class="rows-space" style={{ height: `${virtual.getTotalSize()}px` }}>
             {virtual.getVirtualItems().map((item) => {
               const one = partitions[item.index];
               if (!one) return null;
               const isOpen = BigInt(one.last_stable_offset) < BigInt(one.high_watermark);
               return (
-                <div key={item.key} role="listitem" class="row" style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}>
-                  <a class="p-number" data-row href={messages.link([topic], { partition: one.partition })} title="Messages of this partition">
+                <div
+                  key={item.key}
+                  role="listitem"
+                  class="row"
+                  style={{ height: `${ROW_PIXELS}px`, top: `${item.start}px` }}
+                >
+                  <a
+                    class="p-number"
+                    data-row
+                    href={messages.link([topic], { partition: one.partition })}
+                    title="Messages of this partition"
+                  >
                     {one.partition}
                   </a>
                   <span class="p-mark">{count(one.log_start_offset)}</span>
-                  <span class={isOpen ? "p-mark warn" : "p-mark"} title={isOpen ? "A transaction is open: read_committed readers wait here" : ""}>
+                  <span
+                    class={isOpen ? "p-mark warn" : "p-mark"}
+                    title={isOpen ? "A transaction is open: read_committed readers wait here" : ""}
+                  >
                     {count(one.last_stable_offset)}
                   </span>
                   <span class="p-mark">{count(one.high_watermark)}</span>
@@ -119,7 +154,11 @@ function Rows({ topic, partitions, largest, size }: { topic: string; partitions:
                     <Bytes of={one.size_bytes} />
                   </span>
                   <span class="grow">
-                    <Meter part={one.size_bytes} whole={largest} label={`Partition ${one.partition}: ${percent(one.size_bytes, size)} of the topic`} />
+                    <Meter
+                      part={one.size_bytes}
+                      whole={largest}
+                      label={`Partition ${one.partition}: ${percent(one.size_bytes, size)} of the topic`}
+                    />
                   </span>
                 </div>
               );

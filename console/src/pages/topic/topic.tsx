@@ -2,15 +2,12 @@
 import type { ComponentType, JSX } from "preact";
 import { isKafka } from "../../api/backend";
 import { get, type Schemas } from "../../api/client";
+import { later } from "../../ui/later";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
 import { topic as address, topics } from "../../routes";
 import { route } from "../../ui/router";
-import { Ingest } from "../ingest/ingest";
-import { Log } from "../log/log";
 import { Messages } from "../messages/messages";
-import { Produce } from "../produce/produce";
-import { Configuration } from "./configuration";
 import { Partitions } from "./partitions";
 
 export interface TabProps {
@@ -19,13 +16,18 @@ export interface TabProps {
   again: () => void;
 }
 
+const Log = later(() => import("../log/log").then((one) => one.Log));
+const Configuration = later(() => import("./configuration").then((one) => one.Configuration));
+const Produce = later(() => import("../produce/produce").then((one) => one.Produce));
+const Ingest = later(() => import("../ingest/ingest").then((one) => one.Ingest));
+
 interface Tab {
   part: string;
   name: string;
   view: ComponentType<TabProps>;
 }
 
-const TABS: Tab[] = [
+const TABS: [Tab, ...Tab[]] = [
   { part: "messages", name: "Messages", view: Messages },
   { part: "partitions", name: "Partitions", view: Partitions },
   { part: "log", name: "Log", view: Log },
@@ -41,8 +43,8 @@ export function Topic(): JSX.Element {
   const [, name = "", part = "messages"] = route.value.parts;
   const loaded = useLoad(name, (signal) => get("/v1/topics/{topic}", { path: { topic: name }, signal }));
   const tabs = TABS.filter((one) => !(one.view === Log && isKafka.value));
-  const tab = tabs.find((one) => one.part === part) ?? tabs[0];
-  const View = tab?.view as ComponentType<TabProps>;
+  const tab = tabs.find((one) => one.part === part) ?? TABS[0];
+  const View = tab.view;
   return (
     <>
       <div class="page-head">
@@ -56,7 +58,12 @@ export function Topic(): JSX.Element {
       </div>
       <nav class="tabs" aria-label="Topic">
         {tabs.map((one) => (
-          <a key={one.part} ref={one === tab ? show : null} href={address.link([name, one.part])} aria-current={one === tab ? "page" : undefined}>
+          <a
+            key={one.part}
+            ref={one === tab ? show : null}
+            href={address.link([name, one.part])}
+            aria-current={one === tab ? "page" : undefined}
+          >
             {one.name}
           </a>
         ))}

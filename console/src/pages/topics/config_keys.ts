@@ -7,7 +7,14 @@ export type ConfigKey = Schemas["TopicConfig"];
 export type ConfigKeys = Map<string, ConfigKey>;
 
 /** Offered when a topic is created; the others can be changed later. */
-export const FIRST_KEYS = ["cleanup.policy", "retention.ms", "retention.bytes", "segment.bytes", "compression.type", "max.message.bytes"];
+export const FIRST_KEYS = [
+  "cleanup.policy",
+  "retention.ms",
+  "retention.bytes",
+  "segment.bytes",
+  "compression.type",
+  "max.message.bytes",
+];
 
 export function useConfigKeys(): ConfigKeys | undefined {
   const { data } = useLoad("topic-configs", (signal) => get("/v1/topic-configs", { signal }));

@@ -1,0 +1,27 @@
+import js from "@eslint/js";
+import hooks from "eslint-plugin-react-hooks";
+import { defineConfig } from "eslint/config";
+import ts from "typescript-eslint";
+
+export default defineConfig(
+  { ignores: ["src/api/schema.d.ts", "scripts", "eslint.config.js"] },
+  js.configs.recommended,
+  ts.configs.strictTypeChecked,
+  ts.configs.stylisticTypeChecked,
+  hooks.configs.flat["recommended-latest"],
+  {
+    languageOptions: {
+      parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
+    },
+    rules: {
+      "@typescript-eslint/no-confusing-void-expression": ["error", { ignoreArrowShorthand: true }],
+      // Numbers and bigints are texts of pages and addresses everywhere; undefined and objects are refused still.
+      "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
+      "react-hooks/immutability": "off", // Preact's signals are written, and are no state of a component
+      "react-hooks/exhaustive-deps": "off", // effects run again by what they name; signals do the rest
+      "react-hooks/refs": "off", // the latest function of a page, which a timer calls
+      "@typescript-eslint/no-non-null-assertion": "off", // what is at an index that was just looked up
+      "no-control-regex": "off", // the console looks for such characters
+    },
+  },
+);
