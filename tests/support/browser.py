@@ -74,4 +74,4 @@ def browsing(browser: Browser, url: str, **options: Any) -> Iterator[Console]:
     console.page.on("pageerror", lambda error: console.errors.append(str(error)))
     yield console
     context.close()
-    assert console.errors == []
+    assert not console.errors, console.errors

@@ -63,6 +63,8 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
       }
       const isAway = error.value?.code === "unreachable" || error.value?.status === 503;
       const leastMs = Math.max(everyMs, COST_TIMES * (performance.now() - began));
+      // what the key may not see it may not see later: another key begins anew, and so does the button
+      if (error.value?.status === 403) return;
       const wait = isAway ? Math.max(leastMs, RETRY_MS) : everyMs && leastMs;
       if (wait && !document.hidden) timer = setTimeout(() => void run(), wait);
     };

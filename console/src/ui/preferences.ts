@@ -4,24 +4,31 @@ import { effect, signal, type Signal } from "@preact/signals";
 export type Theme = "system" | "light" | "dark";
 export type Zone = "local" | "UTC";
 
-/** A choice that outlasts the page, as far as the browser keeps anything; the first one says nothing. */
-function kept<const T extends string>(name: string, ...choices: [T, ...T[]]): Signal<T> {
-  const key = `tidelog.${name}`;
-  let stored: string | null = null;
+/** What the browser keeps under a name; null if there is nothing, or it keeps nothing for this page. */
+function stored(name: string): string | null {
   try {
-    stored = localStorage.getItem(key);
+    return localStorage.getItem(`tidelog.${name}`);
   } catch {
-    // the browser keeps nothing for this page
+    return null;
   }
-  const chosen = signal(choices.find((one) => one === stored) ?? choices[0]);
+}
+
+/** Keep it as far as the browser does; null forgets it. */
+function store(name: string, text: string | null): void {
+  try {
+    if (text === null) localStorage.removeItem(`tidelog.${name}`);
+    else localStorage.setItem(`tidelog.${name}`, text);
+  } catch {
+    // it lasts until the page is closed
+  }
+}
+
+/** A choice that outlasts the page; the first one says nothing, and leaves nothing. */
+function kept<const T extends string>(name: string, ...choices: [T, ...T[]]): Signal<T> {
+  const before = stored(name);
+  const chosen = signal(choices.find((one) => one === before) ?? choices[0]);
   effect(() => {
-    const { value } = chosen;
-    try {
-      if (value === choices[0]) localStorage.removeItem(key);
-      else localStorage.setItem(key, value);
-    } catch {
-      // as above
-    }
+    store(name, chosen.value === choices[0] ? null : chosen.value);
   });
   return chosen;
 }
@@ -30,24 +37,12 @@ export const theme = kept<Theme>("theme", "system", "light", "dark");
 /** In which zone times are written; the other one is a hover away. */
 export const zone = kept<Zone>("zone", "local", "UTC");
 
-const DETAIL = "tidelog.detail";
+const DETAIL_PERCENT = 42;
 /** How much of the width one message takes. */
-export const detailPercent = signal(storedPercent());
+export const detailPercent = signal(Number(stored("detail")) || DETAIL_PERCENT);
 effect(() => {
-  try {
-    localStorage.setItem(DETAIL, String(detailPercent.value));
-  } catch {
-    // kept until the page is closed
-  }
+  store("detail", detailPercent.value === DETAIL_PERCENT ? null : String(detailPercent.value));
 });
-
-function storedPercent(): number {
-  try {
-    return Number(localStorage.getItem(DETAIL)) || 42;
-  } catch {
-    return 42;
-  }
-}
 
 /** What is kept of a look at a topic. */
 export interface View {
@@ -55,12 +50,11 @@ export interface View {
   filter: string;
 }
 
-const VIEWS = "tidelog.views";
-const views = signal<Record<string, Record<string, View>>>(stored());
+const views = signal(storedViews());
 
-function stored(): Record<string, Record<string, View>> {
+function storedViews(): Record<string, Record<string, View>> {
   try {
-    return JSON.parse(localStorage.getItem(VIEWS) ?? "{}") as Record<string, Record<string, View>>;
+    return JSON.parse(stored("views") ?? "{}") as Record<string, Record<string, View>>;
   } catch {
     return {};
   }
@@ -81,11 +75,7 @@ export function forgetView(topic: string, name: string): void {
 
 function change(topic: string, to: Record<string, View>): void {
   views.value = { ...views.value, [topic]: to };
-  try {
-    localStorage.setItem(VIEWS, JSON.stringify(views.value));
-  } catch {
-    // kept until the page is closed
-  }
+  store("views", JSON.stringify(views.value));
 }
 
 /** Apply the theme now and whenever it changes. */
