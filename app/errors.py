@@ -85,6 +85,10 @@ class IngestProfileNotFound(ServiceError):
     """The topic has no ingest profile of its own."""
 
 
+class ValueSchemaNotFound(ServiceError):
+    """The topic has no value schema."""
+
+
 class IngestTokenNotFound(ServiceError):
     """The topic has no such ingest token."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -164,6 +165,10 @@ def _address(text: str) -> tuple[str, int]:
 
 
 _ENGINE: Final = EngineConfig()
+
+_STEP: Final = r'(?:\.[\w$-]+|\[(?:"(?:\\.|[^"\\])+"|\d+|\*)\])'
+_MASKED_FIELD: Final = rf"[^\s:]+:(?:key{_STEP}*|value{_STEP}*|header{_STEP})"
+_MASKED_FIELDS: Final = rf"^(?:|{_MASKED_FIELD}(?:\s+{_MASKED_FIELD})*)$"
 
 NotNegative = Annotated[int, Field(ge=0)]
 
@@ -370,6 +375,10 @@ class Settings(KafkaSettings):
 
     cache_visibility: Literal["private", "public"] = "private"
     """Caches that may store answers. `public` caches answer without checking permissions."""
+
+    console_masked_fields: str = Field("", pattern=_MASKED_FIELDS)
+    """Fields that the console hides, such as `orders:value.card.number *:header.authorization`: a
+    pattern of topics and a field as its filter writes it. The API still has them."""
 
     write_threads: Positive = 2
     """Threads for large appends."""
@@ -628,6 +637,11 @@ class Settings(KafkaSettings):
         return self._sources.get(
             name, "command_line" if name in self.model_fields_set else "default"
         )
+
+    @property
+    def masked_fields(self) -> list[str]:
+        """The entries of `console_masked_fields`."""
+        return re.findall(_MASKED_FIELD, self.console_masked_fields)
 
     @property
     def data_directories(self) -> tuple[Path, ...]:

@@ -95,11 +95,18 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = OPERATOR_EXAMPLES | {
                 "etag": '"9bd7a02c4e0f6b4e8c7d1a55"',
                 "offline_partitions": [],
                 "has_ingest_profile": False,
+                "has_value_schema": False,
                 "size_bytes": 218400000,
                 "newest_timestamp": 1788000000123,
             }
         ],
         "next_page_token": None,
+    },
+    "ValueSchema": {
+        "format": "avro",
+        "definition": '{"type": "record", "name": "Order", "fields": []}',
+        "message_type": None,
+        "framing": "none",
     },
     "IngestReceipt": {"topic": "flights", "partition": 1, "offset": 41, "count": 1},
     "IngestEndpoint": {"topic": "flights"},

@@ -64,6 +64,7 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "name": "key:dashboard",
         "scopes": ["read:*", "metrics"],
         "expires_timestamp": None,
+        "masked_fields": ["orders:value.card.number"],
     },
     "SettingList": {
         "settings": {

@@ -49,6 +49,8 @@ class Caller(ResponseModel):
     """What the caller may do: `read:`, `append:` or `admin:` and a pattern of topics, `metrics`."""
     expires_timestamp: TimestampMs | None
     """When the credentials expire, epoch milliseconds; null if they do not."""
+    masked_fields: list[str]
+    """Fields that the console hides, as the setting `console_masked_fields` has them."""
 
 
 class Setting(ResponseModel):

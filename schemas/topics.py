@@ -102,6 +102,8 @@ class TopicSummary(ResponseModel):
     too; or their data directory has failed since."""
     has_ingest_profile: bool
     """Whether deliveries to the topic have a profile (`getIngestProfile`)."""
+    has_value_schema: bool
+    """Whether a schema says how its values are decoded (`getValueSchema`)."""
     size_bytes: Count | None
     """Bytes of all segments on the disk; null if a partition could not be opened, and on a Kafka
     cluster."""

@@ -51,6 +51,7 @@ from app.errors import (
     SubscriptionNotFound,
     Unauthenticated,
     UnsupportedMediaType,
+    ValueSchemaNotFound,
 )
 from app.http.answers import NO_STORE, PROBLEM, Answer, Headers, etag_of
 from app.http.request_checks import advice_of
@@ -161,6 +162,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     IngestProfileNotFound: Kind(
         404, "ingest_profile_not_found", "The topic has no ingest profile"
     ),
+    ValueSchemaNotFound: Kind(404, "value_schema_not_found", "The topic has no value schema"),
     IngestTokenNotFound: Kind(404, "ingest_token_not_found", "No such ingest token"),
     _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),
     _E.TopicConflict: Kind(409, "topic_conflict", "The topic exists and differs"),

@@ -17,6 +17,7 @@ def get_caller(exchange: Exchange) -> Answer:
         "name": caller.name,
         "scopes": caller.grants.scopes,
         "expires_timestamp": None if caller.expires_ms is None else int(caller.expires_ms),
+        "masked_fields": exchange.service.settings.masked_fields,
     }
     return json_answer(to_json(members))
 

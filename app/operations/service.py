@@ -24,6 +24,7 @@ from app.operations.ingest.senders import IngestTokens, Senders
 from app.operations.leases.leases import Leases
 from app.operations.read.render_memory import Found, RenderMemory
 from app.operations.subscriptions.subscriptions import Subscriptions
+from app.operations.value_schemas import ValueSchemas
 from app.operations.wait import Shared, Tail
 from app.security.authority import Security
 from app.security.sites import Sites
@@ -127,6 +128,7 @@ class Service:
             run=self.workers.read,
             watch=self.tail.watch,
         )
+        self.value_schemas = ValueSchemas(self.store.documents)
         self.leases = Leases(settings, self.clock, store=self.store, run=self.workers.read)
         self.subscriptions = Subscriptions(self, self.store.documents)
         self.refusals = Refusals(
@@ -182,7 +184,9 @@ class Service:
             _LOG.info("ready", extra={"topics": len(self.topics.all())})
 
     def _load_documents(self) -> None:
-        self.senders.load({name: topic.topic_id for name, topic in self.topics.all().items()})
+        topic_ids = {name: topic.topic_id for name, topic in self.topics.all().items()}
+        self.senders.load(topic_ids)
+        self.value_schemas.load(topic_ids)
         self.subscriptions.load()
 
     def drain_soon(self) -> None:
@@ -316,9 +320,9 @@ class Service:
         for partition in [self._partitions.pop(key) for key in gone]:
             partition.abandon(TopicNotFound(f"topic {topic} was deleted", topic=topic))
 
-    async def forget_senders(self, topic: str) -> None:
-        """Remove the ingest profile and the tokens that a topic had, durably."""
-        names = self.senders.forget(topic)
+    async def forget_documents(self, topic: str) -> None:
+        """Remove the ingest profile, the tokens and the value schema of a topic, durably."""
+        names = [*self.senders.forget(topic), *self.value_schemas.forget(topic)]
         if names:
             await self.store.documents.change(dict.fromkeys(names))
 

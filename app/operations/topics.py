@@ -12,16 +12,17 @@ from typing import Final
 from app.codecs.conditions import ensure_conditions, is_known
 from app.codecs.paging import MAX_PAGE_ENTRIES, decode_token, encode_token
 from app.codecs.receipts import log_answer, shown_archive, shown_marks, to_json
-from app.errors import CommitTimedOut
+from app.errors import CommitTimedOut, ValueSchemaNotFound
 from app.http.answers import NO_STORE, Answer, json_answer
 from app.operations.exchange import Exchange
 from app.operations.read.offsets import refresh_all
 from app.operations.service import Service
-from app.store.port import Partition
+from app.store.port import Document, Partition
 from engine.errors import StorageError
 from engine.manager.topics import Topic
 from engine.state.watermarks import Watermarks
 from schemas.topics import PutTopic, UpdateTopic
+from schemas.value_schemas import PutValueSchema
 
 LISTED_TOGETHER: Final = 50
 """Topics that are described per turn of the loop: each takes some 50 µs of it."""
@@ -37,7 +38,7 @@ async def put_topic(exchange: Exchange, name: str, wanted: PutTopic) -> Answer:
         if known is None:
             # What a crash has left after an earlier deletion:
             await service.groups.drop_topic(name)
-            await service.forget_senders(name)
+            await service.forget_documents(name)
             service.topic_makers.ensure_share(exchange.maker, len(service.topics.all()))
         overrides = dict(wanted.config)
         topic, created = await service.topics.create(name, wanted.partitions, overrides)
@@ -75,7 +76,7 @@ async def delete_topic(exchange: Exchange, name: str) -> Answer:
         _ensure_conditions(exchange, name)
         await service.topics.delete(name)
         with contextlib.suppress(StorageError):  # it belongs to the topic's id, which is gone
-            await service.forget_senders(name)
+            await service.forget_documents(name)
     service.forget(name)
     service.topic_makers.remove(name)
     with contextlib.suppress(
@@ -120,6 +121,7 @@ async def list_topics(
                 "etag": _etag_of(_body_of(service, topic)),
                 "offline_partitions": offline[topic.name],
                 "has_ingest_profile": service.profiles.stored(topic.name) is not None,
+                "has_value_schema": service.value_schemas.of(topic.name) is not None,
                 **figure._asdict(),
             }
         )
@@ -203,3 +205,41 @@ def _body_of(service: Service, topic: Topic) -> bytes:
             },
         }
     )
+
+
+def get_value_schema(exchange: Exchange, topic: str) -> Answer:
+    """Return the schema of a topic's values."""
+    exchange.service.topic(topic)
+    return _schema_answer(_value_schema(exchange, topic))
+
+
+async def put_value_schema(exchange: Exchange, topic: str, wanted: PutValueSchema) -> Answer:
+    """Replace the schema of a topic's values: 201 for its first, otherwise 200; durable."""
+    service = exchange.service
+    async with service.changing_topics:
+        topic_id = service.topic(topic).topic_id
+        is_first = await service.value_schemas.put(topic, topic_id, wanted)
+    return _schema_answer(_value_schema(exchange, topic), status=201 if is_first else 200)
+
+
+async def delete_value_schema(exchange: Exchange, topic: str) -> Answer:
+    """Remove the schema of a topic's values, durably."""
+    service = exchange.service
+    async with service.changing_topics:
+        service.topic(topic)
+        _value_schema(exchange, topic)
+        await service.value_schemas.delete(topic)
+    return Answer(204, [], b"")
+
+
+def _value_schema(exchange: Exchange, topic: str) -> Document:
+    document = exchange.service.value_schemas.of(topic)
+    if document is None:
+        raise ValueSchemaNotFound(
+            f"the topic {topic} has no value schema; putValueSchema sets one", topic=topic
+        )
+    return document
+
+
+def _schema_answer(document: Document, status: int = 200) -> Answer:
+    return json_answer(to_json(document["schema"]), status=status)

@@ -38,6 +38,8 @@ pytestmark = pytest.mark.anyio
 ODD = "?acks=all&acks=all"
 """A query that leads to FastAPI, which then refuses it."""
 
+AVRO = {"format": "avro", "definition": "{}"}
+
 ADMIN = ("read:*", "append:*", "admin:*", "metrics")
 
 
@@ -128,6 +130,8 @@ ALLOWED: tuple[tuple[str, str, Any, set[str]], ...] = (
     ("PATCH", "/v1/topics/events", {"config": {}}, {"admin"}),
     ("GET", "/v1/topics/events/ingest-profile", None, {"reader", "writer", "admin"}),
     ("PUT", "/v1/topics/events/ingest-profile", {"split": "lines"}, {"admin"}),
+    ("GET", "/v1/topics/events/value-schema", None, {"reader", "writer", "admin"}),
+    ("PUT", "/v1/topics/events/value-schema", AVRO, {"admin"}),
     ("GET", "/v1/topics/events/ingest-tokens", None, {"admin"}),
     ("POST", "/v1/topics/events/ingest-tokens", None, {"admin"}),
     ("DELETE", "/v1/topics/events/ingest-tokens/0", None, {"admin"}),

@@ -60,13 +60,17 @@ async def test_a_caller_learns_its_name_and_scopes(tmp_path: Path) -> None:
             "name": "anonymous",
             "scopes": ["read:*", "append:*", "admin:*", "metrics"],
             "expires_timestamp": None,
+            "masked_fields": [],
         }
         expires_ms = api.service.clock.now_ms() + 3_600_000
         key = create_key(tmp_path, "dash", "read:web-*", "metrics", expires_ms=expires_ms)
         await api.service.security.refresh_keys()
         caller = await api.client.get("/v1/caller", headers=bearer(key))
         assert TypeAdapter(Caller).validate_json(caller.content, strict=True) == Caller(
-            name="key:dash", scopes=["read:web-*", "metrics"], expires_timestamp=expires_ms
+            name="key:dash",
+            scopes=["read:web-*", "metrics"],
+            expires_timestamp=expires_ms,
+            masked_fields=[],
         )
         assert (await api.client.get("/v1/caller")).status_code == 401
         assert (await api.client.get("/v1")).status_code == 200

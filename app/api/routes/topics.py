@@ -28,6 +28,7 @@ from schemas.topics import (
     TopicList,
     UpdateTopic,
 )
+from schemas.value_schemas import PutValueSchema, ValueSchema
 
 
 async def _conditions(
@@ -160,3 +161,48 @@ async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResp
 async def get_partition(partition: PartitionDep) -> AnswerResponse:
     """Describe one partition."""
     return AnswerResponse(await operations.get_partition(partition))
+
+
+@router.get(
+    "/{topic}/value-schema",
+    operation_id="getValueSchema",
+    responses={**answers(200, ValueSchema, "The schema"), **problems(404)},
+)
+async def get_value_schema(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Return how the values of a topic are decoded by clients that show them."""
+    return AnswerResponse(operations.get_value_schema(exchange, topic))
+
+
+@router.put(
+    "/{topic}/value-schema",
+    operation_id="putValueSchema",
+    responses={
+        **answers(200, ValueSchema, "Replaced, and on disk"),
+        **answers(201, ValueSchema, "Stored for the first time, and on disk"),
+        **problems(404, 408, 413, 415, 422, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(PutValueSchema),
+        example={
+            "format": "avro",
+            "definition": '{"type": "record", "name": "Order", "fields": '
+            '[{"name": "id", "type": "long"}]}',
+        },
+    ),
+)
+async def put_value_schema(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Set how the values of a topic are decoded; appends and reads do not use it."""
+    wanted = parse_model(await exchange.control_body(), PutValueSchema)
+    return AnswerResponse(await operations.put_value_schema(exchange, topic, wanted))
+
+
+@router.delete(
+    "/{topic}/value-schema",
+    operation_id="deleteValueSchema",
+    status_code=204,
+    responses={204: {"description": "Deleted durably"}, **problems(404, 507)},
+)
+async def delete_value_schema(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Delete the schema of a topic's values; clients show bytes again."""
+    return AnswerResponse(await operations.delete_value_schema(exchange, topic))
