@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import type { Schemas } from "../src/api/client";
 import { documentOf, draftOf } from "../src/pages/ingest/draft";
 import { deliveriesOf } from "../src/pages/ingest/recent";
+import { Message, type Wire } from "../src/pages/messages/message";
 import { curlOf, signedHeaders, type HmacForm } from "../src/pages/ingest/signing";
 
 const standard = {
@@ -120,27 +121,13 @@ test("a secret in a header, and Zoom's signature", async () => {
 });
 
 test("deliveries are known by their headers", () => {
-  const record = {
-    offset: 2n ** 60n,
-    timestamp: 5,
-    timestamp_type: "create",
-    key: "k",
-    key_encoding: "utf8",
-    value: "äb",
-    value_encoding: "utf8",
-    leader_epoch: 0,
-  };
-  const records = [
-    { ...record, headers: [] },
-    {
-      ...record,
-      headers: [
-        { key: "content-type", value: "text/plain", encoding: "utf8" },
-        { key: "tidelog-delivery-id", value: "d1", encoding: "utf8" },
-      ],
-    },
-  ] as unknown as Schemas["RecordOut"][];
-  expect(deliveriesOf(1, records)).toEqual([
+  const record = { offset: 2n ** 60n, timestamp: 5, timestamp_type: "create", key: btoa("k"), value: btoa("abc") };
+  const own = [
+    { key: "content-type", value: btoa("text/plain") },
+    { key: "tidelog-delivery-id", value: btoa("d1") },
+  ];
+  const messages = [[], own].map((headers) => new Message(1, { ...record, headers } as unknown as Wire));
+  expect(deliveriesOf(messages)).toEqual([
     {
       partition: 1,
       offset: 2n ** 60n,

@@ -204,12 +204,13 @@ def aborted(client: httpx.Client, action: str | None, sequence: int = 0) -> None
         client.post(f"{log}/transactions", json=body).raise_for_status()
 
 
+@pytest.mark.parametrize("partitions", [1, 25])
 @pytest.mark.parametrize("query", ["", "from=earliest", "filter=offset+%3E+0"])
 def test_what_no_transaction_committed_is_told(
-    console: Console, client: httpx.Client, query: str
+    console: Console, client: httpx.Client, query: str, partitions: int
 ) -> None:
-    """Aborted and open records carry a tag; a choice leaves them out."""
-    fill(client, "events", [{"value": "plain"}])
+    """Aborted and open records carry a tag, in one of many partitions, too; a choice hides them."""
+    fill(client, "events", [{"value": "plain"}], partitions)
     aborted(client, "abort")
     aborted(client, "commit", 2)
     aborted(client, None, 4)

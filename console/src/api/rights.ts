@@ -18,7 +18,7 @@ export function may(verb: Verb, topic?: string): boolean {
 }
 
 /** Patterns as scopes have them: a star stands for any characters. */
-function matches(pattern: string, topic: string): boolean {
+export function matches(pattern: string, topic: string): boolean {
   const literals = pattern.split("*").map((text) => text.replace(/[.\\+?^${}()|[\]]/g, "\\$&"));
   return new RegExp(`^${literals.join(".*")}$`, "s").test(topic);
 }

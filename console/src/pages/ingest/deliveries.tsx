@@ -6,6 +6,7 @@ import { bytes, count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Failure, Time } from "../../ui/parts";
 import { toMessage } from "../../routes";
+import { messageOf, useReading, type Reading } from "../messages/reading";
 import { deliveriesOf, type Shown } from "./recent";
 
 const EVERY_MS = 3000;
@@ -13,7 +14,7 @@ const LOOK_BACK = 20n;
 const MOST_PARTITIONS = 8;
 const MOST = 20;
 
-async function newest(topic: Schemas["Topic"], signal: AbortSignal): Promise<Shown[]> {
+async function newest(topic: Schemas["Topic"], reading: Reading, signal: AbortSignal): Promise<Shown[]> {
   const { partitions } = await get("/v1/topics/{topic}/offsets", {
     path: { topic: topic.topic },
     signal,
@@ -25,10 +26,10 @@ async function newest(topic: Schemas["Topic"], signal: AbortSignal): Promise<Sho
       const offset = end - LOOK_BACK > start ? end - LOOK_BACK : start;
       const page = await get("/v1/topics/{topic}/partitions/{partition}/records", {
         path: { topic: topic.topic, partition: one.partition },
-        query: { offset: String(offset), encoding: "utf8" },
+        query: { offset: String(offset), encoding: "base64" },
         signal,
       });
-      return deliveriesOf(one.partition, page.records);
+      return deliveriesOf(page.records.map((record) => messageOf(one.partition, record, reading)));
     }),
   );
   return looked
@@ -82,9 +83,10 @@ function Refusals({ topic }: { topic: string }): JSX.Element {
 
 export function Deliveries({ topic }: { topic: Schemas["Topic"] }): JSX.Element | null {
   const mayRead = may("read", topic.topic);
+  const reading = useReading(topic.topic).data;
   const recent = useLoad(
-    `${topic.topic}/${mayRead}`,
-    (signal) => (mayRead ? newest(topic, signal) : Promise.resolve([])),
+    `${topic.topic}/${mayRead}/${Boolean(reading)}`,
+    (signal) => (mayRead && reading ? newest(topic, reading, signal) : Promise.resolve(undefined)),
     EVERY_MS,
   );
   return (

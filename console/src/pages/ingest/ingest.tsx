@@ -1,8 +1,9 @@
 /** Ingest: the address to give to a sender, how its bodies become records, and a delivery to try it with. */
 import { HOME } from "../../place";
 import type { JSX } from "preact";
-import { call, get, type Schemas } from "../../api/client";
+import { call, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
+import { summaryOf } from "../../api/topics";
 import { useLoad } from "../../ui/load";
 import { Copy, Failure } from "../../ui/parts";
 import type { TabProps } from "../topic/topic";
@@ -18,8 +19,7 @@ export interface Stored {
 }
 
 async function load(topic: string, signal: AbortSignal): Promise<Stored> {
-  const { topics } = await get("/v1/topics", { query: { prefix: topic, page_size: 1 }, signal }); // a 404 would stand in the browser's log
-  if (!topics[0]?.has_ingest_profile) return { profile: undefined, etag: "" };
+  if (!(await summaryOf(topic, signal))?.has_ingest_profile) return { profile: undefined, etag: "" };
   const { data, headers } = await call("get", "/v1/topics/{topic}/ingest-profile", {
     path: { topic },
     signal,

@@ -1,5 +1,5 @@
-/** Which records came as deliveries. */
-import type { Schemas } from "../../api/client";
+/** Which messages came as deliveries. */
+import { bytesOf, shownText, type Message } from "../messages/message";
 
 export interface Shown {
   partition: number;
@@ -11,32 +11,15 @@ export interface Shown {
   size: number;
 }
 
-type RecordOut = Schemas["RecordOut"] | Schemas["RecordOutWithStringOffset"];
-
-/** Records with a `content-type` or a delivery id, which only deliveries have. */
-export function deliveriesOf(partition: number, records: RecordOut[]): Shown[] {
-  return records.flatMap((record) => {
-    const headers = new Map(record.headers.map((one) => [one.key, textOf(one.value)]));
+/** Messages with a `content-type` or a delivery id, which only deliveries have. */
+export function deliveriesOf(messages: Message[]): Shown[] {
+  return messages.flatMap((message) => {
+    const headers = new Map(message.headers.map(({ key, value }) => [key, shownText(bytesOf(value ?? ""))]));
     const type = headers.get("content-type");
     const id = headers.get("tidelog-delivery-id");
     if (type === undefined && id === undefined) return [];
-    const value = typeof record.value === "string" ? record.value : JSON.stringify(record.value ?? "");
-    const size =
-      record.value_encoding === "base64" ? Math.floor((3 * value.length) / 4) : new TextEncoder().encode(value).length;
-    return [
-      {
-        partition,
-        offset: BigInt(record.offset),
-        time: Number(record.timestamp),
-        key: textOf(record.key),
-        type: type ?? "",
-        id: id ?? "",
-        size,
-      },
-    ];
+    const { partition, offset, size } = message;
+    const time = Number(message.timestamp);
+    return [{ partition, offset, time, key: message.keyText ?? "", type: type ?? "", id: id ?? "", size }];
   });
-}
-
-function textOf(value: unknown): string {
-  return typeof value === "string" ? value : value == null ? "" : JSON.stringify(value);
 }

@@ -7,19 +7,25 @@ import { JsonView } from "./json_view";
 import { treeOf } from "../../api/json_tree";
 import { bytesOf, hexDump, kindOf, textOf } from "./message";
 
-type View = "json" | "text" | "hex" | "base64";
+type View = "decoded" | "json" | "text" | "hex" | "base64";
 
 const FIRST_BYTES = 16 * 1024;
-const NAMES: Record<View, string> = { json: "JSON", text: "Text", hex: "Hex", base64: "Base64" };
+const NAMES: Record<View, string> = { decoded: "Decoded", json: "JSON", text: "Text", hex: "Hex", base64: "Base64" };
 
 export function BytesView({
   title,
   base64,
   absent,
+  decoded = null,
+  undecodable = "",
 }: {
   title: string;
   base64: string | null;
   absent: string;
+  /** What a schema makes of the bytes, as JSON text. */
+  decoded?: string | null;
+  /** Why it makes nothing of them. */
+  undecodable?: string;
 }): JSX.Element {
   const [chosen, choose] = useState<View | undefined>();
   const [isWhole, showAll] = useState(false);
@@ -33,16 +39,17 @@ export function BytesView({
   }
   const bytes = bytesOf(base64);
   const kind = kindOf(bytes);
-  const views: View[] =
+  const plain: View[] =
     kind === "json"
       ? ["json", "text", "hex", "base64"]
       : kind === "text"
         ? ["text", "hex", "base64"]
         : ["hex", "base64"];
+  const views: View[] = decoded === null ? plain : ["decoded", ...plain];
   const view = chosen && views.includes(chosen) ? chosen : views[0]!;
   const part = isWhole ? bytes : bytes.subarray(0, FIRST_BYTES);
-  const text = textOf(bytes) ?? "";
-  const tree = view === "json" ? treeOf(text) : null;
+  const text = (view === "decoded" ? decoded : textOf(bytes)) ?? "";
+  const tree = view === "json" || view === "decoded" ? treeOf(text) : null;
   const isCut = !tree && bytes.length > part.length;
   const shown = (): string =>
     view === "hex"
@@ -64,6 +71,7 @@ export function BytesView({
         <Choices label={`Show the ${title.toLowerCase()} as`} choices={choices} value={view} onChange={choose} />
         <Copy text={() => (view === "hex" ? hexDump(bytes) : view === "base64" ? base64 : text)} />
       </header>
+      {undecodable && <p class="note caution">The topic’s schema does not decode this value: {undecodable}.</p>}
       {tree ? (
         <div class="shown" tabIndex={0} role="region" aria-label={`${title} as JSON`}>
           <JsonView node={tree} />

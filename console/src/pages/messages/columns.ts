@@ -1,7 +1,7 @@
 /** Columns of the list: what is shown of keys, values and headers beside each message. */
 import { treeOf, writtenAs, type Node } from "../../api/json_tree";
 import { FilterError, fieldsOf, nodesOf, type Field } from "./filter";
-import { textOf, type Message } from "./message";
+import type { Message } from "./message";
 
 export interface Column {
   /** As it was written: `value.dest`. */
@@ -58,7 +58,7 @@ export function offered(messages: Message[]): string[] {
   for (const message of messages.slice(0, LOOKED_AT)) {
     for (const { key } of message.headers)
       found.add(`header${/^[\w.-]+$/.test(key) ? `.${key}` : `["${escaped(key)}"]`}`);
-    const text = message.valueBytes && textOf(message.valueBytes);
+    const text = message.valueText;
     const tree = text ? treeOf(text) : null;
     if (tree?.kind !== "object") continue;
     for (const [name] of tree.members)

@@ -40,10 +40,16 @@ export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Elemen
         {message.isAppendTime ? "time of the append" : "time of the producer"} · leader epoch {message.leaderEpoch}{" "}
         {message.transaction && <TransactionTag of={message.transaction} />}
       </p>
+      {message.hidden.length > 0 && (
+        <p class="note">
+          Hidden by the service’s settings: {message.hidden.join(", ")}. What is sent again or saved from here would
+          lack it.
+        </p>
+      )}
       <div class="bar after-small">
         <Copy label="Copy link" text={`${location.origin}${toMessage(topic, partition, offset)}`} />
         <Copy label="Copy as curl" text={curlOf(read)} />
-        {may("append") && (
+        {may("append") && message.hidden.length === 0 && (
           <>
             <button type="button" class="small" onClick={onReplay}>
               Replay to a topic
@@ -67,6 +73,8 @@ export function Detail({ topic, message, onClose, onReplay }: Props): JSX.Elemen
         title="Value"
         base64={message.value64}
         absent="Tombstone: no value. Compaction removes the key."
+        decoded={message.decoded}
+        undecodable={message.undecodable}
       />
       <section class="bytes">
         <h3>Headers</h3>

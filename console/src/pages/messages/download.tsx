@@ -112,6 +112,12 @@ export function Download({ topic, session, columns, onClose }: Props): JSX.Eleme
           )}
         </Field>
       </fieldset>
+      {session.look.reading.hidden.length > 0 && (
+        <p class="note">
+          The service’s settings hide {session.look.reading.hidden.map((one) => one.title).join(", ")}: the file has •••
+          there.
+        </p>
+      )}
       <Failure problem={problem} onRetry={() => void run()} />
       {progress && (
         <p role="status">

@@ -87,7 +87,7 @@ export const FORMATS: Record<FileFormat, Writer> = {
   },
   csv: {
     label: "CSV",
-    hint: "Partition, offset, time, key, value, headers as JSON, and the columns that are shown. Bytes that are no text are in base64, as key_encoding and value_encoding say.",
+    hint: "Partition, offset, time, key, value, headers as JSON, and the columns that are shown. Bytes that are no text are in base64, and values with a schema are decoded, as key_encoding and value_encoding say.",
     type: "text/csv",
     head: (columns) => csvLine([...CSV_COLUMNS, ...columns.map((one) => one.title)]),
     lines: (messages, columns) => messages.map((one) => csvOf(one, columns)).join(""),
@@ -112,6 +112,7 @@ function placeOf(message: Message): Record<string, unknown> {
 function csvOf(message: Message, columns: Column[]): string {
   const record: Record<string, unknown> = { ...placeOf(message), timestamp: message.timestamp, ...recordOf(message) };
   record.headers = toJson(record.headers);
+  if (message.decoded !== null) Object.assign(record, { value: message.decoded, value_encoding: "decoded" });
   const own = columns.map((column) => cellOf(message, column)?.text);
   return csvLine([...CSV_COLUMNS.map((name) => record[name] as Int | string | null | undefined), ...own]);
 }

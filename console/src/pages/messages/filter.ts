@@ -314,8 +314,9 @@ export function nodesOf(message: Message, field: Field): Node[] {
   if (field.name !== "key" && field.name !== "value") return [];
   const bytes = field.name === "key" ? message.keyBytes : message.valueBytes;
   if (bytes === null) return [];
-  if (!field.steps.length) return [{ kind: "string", text: shownText(bytes) }];
-  const text = textOf(bytes);
+  if (!field.steps.length)
+    return [{ kind: "string", text: field.name === "key" ? shownText(bytes) : valueText(message) }];
+  const text = field.name === "key" ? textOf(bytes) : message.valueText;
   const tree = text === null ? null : treeOf(text);
   return tree ? nodesAt(tree, field.steps) : [];
 }
@@ -341,7 +342,7 @@ function nodesAt(root: Node, steps: Step[]): Node[] {
 
 function valueText(message: Message): string {
   const bytes = message.valueBytes;
-  return bytes === null ? "" : shownText(bytes);
+  return message.decoded ?? (bytes === null ? "" : shownText(bytes));
 }
 
 function holdsFor(node: Node, operator: Operator, operand: Operand, isInJson: boolean): boolean {

@@ -3,7 +3,8 @@ import { Problem, send, urlOf, type Schemas } from "../../api/client";
 import { parseJson } from "../../api/json";
 import { eventsOf } from "../../api/sse";
 import { asProblem } from "../../ui/load";
-import { Message } from "./message";
+import type { Message } from "./message";
+import { messageOf } from "./reading";
 import type { Look } from "./session";
 
 /** So many messages are kept; older ones leave the page. */
@@ -33,7 +34,7 @@ export class LiveTail {
   readonly #stop = new AbortController();
 
   constructor(
-    readonly look: Pick<Look, "topic" | "partition" | "isolation" | "filter" | "pushed">,
+    readonly look: Pick<Look, "topic" | "partition" | "isolation" | "filter" | "pushed" | "reading">,
     readonly onChange: (state: LiveState) => void,
   ) {
     void this.#run();
@@ -116,7 +117,7 @@ export class LiveTail {
     const page = JSON.parse(data) as Schemas["RecordPageWithStringOffsets"];
     for (const record of page.records) {
       this.#received += 1;
-      const message = new Message(page.partition, record);
+      const message = messageOf(page.partition, record, this.look.reading);
       if (this.look.filter(message)) this.#messages.push(message);
     }
     if (this.#messages.length > KEPT_MESSAGES + SLACK) this.#messages = this.#messages.slice(-KEPT_MESSAGES);

@@ -1,7 +1,10 @@
 /** A record as the page holds it: exact offset, exact bytes, decoded when they are looked at. */
 import type { Int, Schemas } from "../../api/client";
 
-type Wire = Schemas["RecordOut"] | Schemas["RecordOutWithStringOffset"];
+export type Wire = Schemas["RecordOut"] | Schemas["RecordOutWithStringOffset"];
+
+/** Returns a value as JSON text, and throws if the value is not what its schema says. */
+export type Decode = (value: Uint8Array) => string;
 
 const STRICT = new TextDecoder("utf-8", { fatal: true });
 const PREVIEW_CHARACTERS = 300;
@@ -17,11 +20,15 @@ export class Message {
   #key: string | null;
   #value: string | null;
   #preview: string | undefined;
+  #decoded: { text: string | null; why: string } | undefined;
 
   /** Takes a record that was read with `encoding=base64`. */
   constructor(
     readonly partition: number,
     wire: Wire,
+    readonly decode?: Decode,
+    /** Fields that are not in it any more, as they were named. */
+    readonly hidden: readonly string[] = [],
   ) {
     this.offset = BigInt(wire.offset);
     this.timestamp = wire.timestamp;
@@ -61,15 +68,42 @@ export class Message {
     return this.#key === null ? null : shownText(bytesOf(this.#key));
   }
 
+  /** The value as JSON by its schema; null without one, or if it is not what the schema says. */
+  get decoded(): string | null {
+    return this.#decode().text;
+  }
+
+  /** Why the value is not decoded; empty if it is, or if there is no schema. */
+  get undecodable(): string {
+    return this.#decode().why;
+  }
+
+  #decode(): { text: string | null; why: string } {
+    if (!this.#decoded) {
+      this.#decoded = { text: null, why: "" };
+      if (this.decode && this.#value !== null)
+        try {
+          this.#decoded.text = this.decode(bytesOf(this.#value));
+        } catch (error) {
+          this.#decoded.why = error instanceof Error ? error.message : String(error);
+        }
+    }
+    return this.#decoded;
+  }
+
+  /** The value as text, decoded or as it is; null if it is neither, and for a tombstone. */
+  get valueText(): string | null {
+    return this.decoded ?? (this.valueBytes && textOf(this.valueBytes));
+  }
+
   /** One line that begins like the value. */
   get preview(): string {
-    this.#preview ??=
-      this.#value === null
-        ? ""
-        : shownText(bytesOf(this.#value.slice(0, 4 * Math.ceil(PREVIEW_CHARACTERS / 3) * 2)))
-            .slice(0, PREVIEW_CHARACTERS)
-            .replace(/\s+/g, " ");
+    this.#preview ??= (this.decoded ?? this.#beginning()).slice(0, PREVIEW_CHARACTERS).replace(/\s+/g, " ");
     return this.#preview;
+  }
+
+  #beginning(): string {
+    return shownText(bytesOf((this.#value ?? "").slice(0, 4 * Math.ceil(PREVIEW_CHARACTERS / 3) * 2)));
   }
 
   /** Bytes of the value. */
@@ -97,6 +131,11 @@ export function bytesOf(base64: string): Uint8Array {
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
   return bytes;
+}
+
+/** A text in UTF-8 as base64. */
+export function base64Of(text: string): string {
+  return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 }
 
 /** The text that bytes are in UTF-8; null if they are no text. */

@@ -3,14 +3,13 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Schemas } from "../../api/client";
 import { token } from "../../api/session";
+import { later } from "../../ui/later";
 import { Failure } from "../../ui/parts";
 import { detailPercent } from "../../ui/preferences";
 import { Splitter } from "../../ui/splitter";
 import { messages as address } from "../../routes";
 import { columnsOf } from "./columns";
-import { ColumnsPanel } from "./columns_panel";
 import { Detail } from "./detail";
-import { Download } from "./download";
 import { FilterError, matcher, parsed } from "./filter";
 import { Gaps } from "./gaps";
 import { List } from "./list";
@@ -19,16 +18,20 @@ import type { Message } from "./message";
 import { Nothing } from "./nothing";
 import { Progress } from "./progress";
 import { pushedOf } from "./pushed";
-import { Replay } from "./replay";
+import { changedBy, useReading, type Reading } from "./reading";
 import { Session, type Look } from "./session";
 import { Toolbar } from "./toolbar";
 
+const ColumnsPanel = later(() => import("./columns_panel").then((one) => one.ColumnsPanel));
+const Download = later(() => import("./download").then((one) => one.Download));
+const Replay = later(() => import("./replay").then((one) => one.Replay));
+
 type Filter = Pick<Look, "filter" | "pushed">;
 
-function compiled(text: string): Filter | string {
+function compiled(text: string, reading: Reading): Filter | string {
   try {
     const test = parsed(text);
-    return { filter: matcher(test), pushed: pushedOf(test) };
+    return { filter: matcher(test), pushed: pushedOf(test, changedBy(reading)) };
   } catch (error) {
     if (error instanceof FilterError) return `${error.message} (at character ${error.position + 1})`;
     throw error;
@@ -36,6 +39,12 @@ function compiled(text: string): Filter | string {
 }
 
 export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
+  const reading = useReading(topic.topic);
+  if (!reading.data) return <Failure problem={reading.error} onRetry={reading.again} />;
+  return <Looking topic={topic} reading={reading.data} />;
+}
+
+function Looking({ topic, reading }: { topic: Schemas["Topic"]; reading: Reading }): JSX.Element {
   const asked = address.asked();
   const [turn, again] = useState(0);
   const [isDownloading, download] = useState(false);
@@ -51,7 +60,7 @@ export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
     turn,
     token.value,
   ].join("\n");
-  const filter = useMemo(() => compiled(asked.filter), [asked.filter]);
+  const filter = useMemo(() => compiled(asked.filter, reading), [asked.filter, reading]);
   const start = startOf(asked);
   const fault = typeof filter === "string" ? filter : typeof start === "string" && start !== "live" ? start : "";
   const session = useMemo(
@@ -63,9 +72,10 @@ export function Messages({ topic }: { topic: Schemas["Topic"] }): JSX.Element {
             partition: asked.partition,
             start: start as Look["start"],
             isolation: asked.isolation,
+            reading,
             ...(filter as Filter),
           }),
-    [key],
+    [key, reading],
   );
   useEffect(() => () => session?.close(), [session]);
   const messages = session?.messages.value ?? [];

@@ -28,7 +28,8 @@ interface Part {
   isExact: boolean;
 }
 
-export function pushedOf(test: Test | undefined): Pushed {
+/** Return what the service evaluates; of the fields in `shown` the page shows something else than the log has. */
+export function pushedOf(test: Test | undefined, shown: ReadonlySet<Field["name"]> = new Set()): Pushed {
   const pushed: Pushed = {
     filter: "",
     isExact: true,
@@ -41,7 +42,7 @@ export function pushedOf(test: Test | undefined): Pushed {
   const parts: Part[] = [];
   for (const one of test.kind === "all" ? test.parts : [test]) {
     if (bounded(one, pushed)) continue;
-    const part = translated(one);
+    const part = translated(one, shown);
     if (part) parts.push(part);
     pushed.isExact &&= part?.isExact ?? false;
   }
@@ -77,16 +78,16 @@ const highest = (a: bigint | undefined, b: bigint): bigint => (a === undefined |
 const lowest = (a: bigint | undefined, b: bigint): bigint => (a === undefined || b < a ? b : a);
 
 /** The test in the service's grammar, or one that more records pass; undefined if there is none. */
-function translated(test: Test): Part | undefined {
+function translated(test: Test, shown: ReadonlySet<Field["name"]>): Part | undefined {
   switch (test.kind) {
     case "anywhere":
       return undefined;
     case "not": {
-      const inner = translated(test.inner);
+      const inner = translated(test.inner, shown);
       return inner?.isExact ? { text: `not (${inner.text})`, isExact: true } : undefined;
     }
     case "all": {
-      const parts = test.parts.map(translated);
+      const parts = test.parts.map((part) => translated(part, shown));
       const known = parts.filter((part) => part !== undefined);
       if (!known.length) return undefined;
       return {
@@ -95,7 +96,7 @@ function translated(test: Test): Part | undefined {
       };
     }
     case "any": {
-      const parts = test.parts.map(translated);
+      const parts = test.parts.map((part) => translated(part, shown));
       if (!parts.every((part) => part !== undefined)) return undefined;
       return {
         text: `(${parts.map((part) => part.text).join(" or ")})`,
@@ -103,11 +104,11 @@ function translated(test: Test): Part | undefined {
       };
     }
     case "exists": {
-      const place = placeOf(test.field);
+      const place = shown.has(test.field.name) ? undefined : placeOf(test.field);
       return place ? { text: `exists ${place}`, isExact: true } : undefined;
     }
     case "compare":
-      return compared(test);
+      return shown.has(test.field.name) ? undefined : compared(test);
   }
 }
 

@@ -1,11 +1,12 @@
 /** Reading a topic in the order a person asked for, one request after the other, until enough is found. */
 import { call, get, Problem, type Schemas } from "../../api/client";
-import { Message } from "./message";
+import type { Message } from "./message";
 import type { Pushed } from "./pushed";
-import { committedOffsets, hasTransactions, nextReadable } from "./troubles";
+import { messageOf, type Reading } from "./reading";
+import { hasTransactions, markAborted, nextReadable, type Part } from "./troubles";
 
 type Listed = Schemas["Partition"];
-type Entry = Schemas["FetchedPartitionWithStringOffsets"] | Schemas["FailedPartition"];
+export type Entry = Schemas["FetchedPartitionWithStringOffsets"] | Schemas["FailedPartition"];
 export type Isolation = "read_uncommitted" | "read_committed";
 
 export type Start = { from: "newest" | "earliest" } | { from: "offset"; offset: bigint } | { from: "time"; ms: number };
@@ -16,6 +17,7 @@ export interface Scope {
   start: Start;
   isolation: Isolation;
   pushed: Pushed;
+  reading: Reading;
 }
 
 /** Something that was passed over, and why. */
@@ -34,6 +36,8 @@ const FIRST_BYTES = 256 * 1024;
 const MOST_BYTES = 4 * 1024 * 1024;
 /** Partitions of one request. */
 const TOGETHER = 100;
+/** Up to so many partitions are asked one by one whether they have transactions; of more, all is read again. */
+const ONE_BY_ONE = 20;
 /** What is passed over with these, one record or batch; with anything else, the rest of the partition. */
 const PASSED_OVER = new Set(["stored_data_corrupt", "record_too_large"]);
 
@@ -54,7 +58,6 @@ class Cursor {
   taken = 0;
   window: Window | undefined;
   records = FIRST_RECORDS;
-  transactions: Promise<boolean> | undefined;
 
   constructor(
     readonly partition: number,
@@ -137,6 +140,7 @@ export class Reader {
   readonly gaps: Gap[] = [];
   #bytes = FIRST_BYTES;
   #ahead: Promise<Entry[]> | undefined;
+  readonly #transactions = new Map<number, Promise<boolean>>();
 
   constructor(
     readonly scope: Scope,
@@ -187,11 +191,15 @@ export class Reader {
     this.#ahead = undefined;
     const entries = (await ahead) ?? (await this.#request(waiting, signal));
     const moved = entries.map((entry, index) => this.#hasMoved(waiting[index]!, entry));
+    const settled: Part[] = [];
     for (const [index, entry] of entries.entries()) {
       const cursor = waiting[index]!;
       // An entry that did not move had no room beside the others; alone, it shows that nothing is there.
-      if (moved[index] || !moved.includes(true)) await this.#take(cursor, entry, signal);
+      if (!moved[index] && moved.includes(true)) continue;
+      const messages = await this.#take(cursor, entry, signal);
+      if (messages.length) settled.push({ partition: cursor.partition, messages });
     }
+    if (this.scope.isolation === "read_uncommitted") await this.#mark(settled, signal);
     this.#bytes = Math.min(MOST_BYTES, this.#bytes * 2);
     const [only] = this.cursors;
     if (only && this.cursors.length === 1 && this.#bytes === MOST_BYTES && !only.isRead) {
@@ -231,7 +239,8 @@ export class Reader {
     return entry.outcome !== "read" || BigInt(entry.next_offset) > cursor.ask(0).offset;
   }
 
-  async #take(cursor: Cursor, entry: Entry, signal: AbortSignal): Promise<void> {
+  /** Take an answer over; return those of its messages whose transactions are over. */
+  async #take(cursor: Cursor, entry: Entry, signal: AbortSignal): Promise<Message[]> {
     const { offset, end } = cursor.ask(0);
     if (entry.outcome === "failed") {
       const { problem } = entry;
@@ -241,13 +250,15 @@ export class Reader {
         new Problem(problem.status, problem.code, problem.title, problem.detail, problem),
         signal,
       );
-      return;
+      return [];
     }
-    const messages = entry.records.map((record) => new Message(cursor.partition, record));
+    const messages = entry.records.map((record) => messageOf(cursor.partition, record, this.scope.reading));
     const next = BigInt(entry.next_offset);
-    if (this.scope.isolation === "read_uncommitted" && messages.length)
-      await this.#mark(cursor, messages, BigInt(entry.last_stable_offset), signal);
+    const lastStable = BigInt(entry.last_stable_offset);
+    for (const one of messages) if (one.offset >= lastStable) one.transaction = "open";
+    const settled = messages.filter((one) => one.offset < lastStable);
     cursor.take(messages, next > offset && next < end ? next : end);
+    return settled;
   }
 
   async #pass(cursor: Cursor, offset: bigint, problem: Problem, signal: AbortSignal): Promise<void> {
@@ -260,15 +271,25 @@ export class Reader {
     else cursor.start = cursor.end;
   }
 
-  /** Say of each message whether readers of committed records see it. */
-  async #mark(cursor: Cursor, messages: Message[], lastStable: bigint, signal: AbortSignal): Promise<void> {
-    const settled = messages.filter((one) => one.offset < lastStable);
-    for (const one of messages) if (one.offset >= lastStable) one.transaction = "open";
-    if (!settled.length || (this.cursors.length > TOGETHER / 5 && lastStable > messages.at(-1)!.offset)) return;
-    cursor.transactions ??= hasTransactions(this.scope.topic, cursor.partition, signal);
-    if (!(await cursor.transactions)) return;
-    const committed = await committedOffsets(this.scope, cursor.partition, settled, signal);
-    for (const one of settled) if (!committed.has(one.offset)) one.transaction = "aborted";
+  /** Say of each message whether its transaction was aborted. */
+  async #mark(parts: Part[], signal: AbortSignal): Promise<void> {
+    if (this.cursors.length > ONE_BY_ONE) {
+      await markAborted(this.scope, parts, signal);
+      return;
+    }
+    const found = await Promise.all(parts.map(({ partition }) => this.#hasTransactions(partition, signal)));
+    await markAborted(
+      this.scope,
+      parts.filter((_, index) => found[index]),
+      signal,
+    );
+  }
+
+  #hasTransactions(partition: number, signal: AbortSignal): Promise<boolean> {
+    const asked = this.#transactions.get(partition) ?? hasTransactions(this.scope.topic, partition, signal);
+    this.#transactions.set(partition, asked);
+    asked.catch(() => this.#transactions.delete(partition));
+    return asked;
   }
 }
 

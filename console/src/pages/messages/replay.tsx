@@ -50,6 +50,7 @@ export function Replay({
     busy(false);
   };
   const isDone = sent === ordered.length;
+  const masked = messages.filter((message) => message.hidden.length > 0).length;
   return (
     <Dialog
       title={`Replay ${count(messages.length)} ${messages.length === 1 ? "message" : "messages"}`}
@@ -93,9 +94,15 @@ export function Replay({
             {target === source && (
               <p class="note caution">This is the topic they come from: its readers see them twice.</p>
             )}
+            {masked > 0 && (
+              <p class="note caution">
+                {count(masked)} {masked === 1 ? "message has" : "messages have"} fields that the service’s settings hide
+                here: they cannot be sent again from this page.
+              </p>
+            )}
             {sent > 0 && <p role="status">{count(sent)} are appended.</p>}
             <div class="actions">
-              <button type="submit" class="primary" disabled={isBusy || !target}>
+              <button type="submit" class="primary" disabled={isBusy || !target || masked > 0}>
                 {sent > 0 ? "Go on" : "Append"}
               </button>
             </div>

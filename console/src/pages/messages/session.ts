@@ -5,6 +5,7 @@ import { asProblem } from "../../ui/load";
 import { LiveTail } from "./live";
 import type { Message } from "./message";
 import type { Pushed } from "./pushed";
+import type { Reading } from "./reading";
 import { openReader, type Gap, type Isolation, type Reader, type Start } from "./reader";
 
 /** One step of a search: so many matches, then the person scrolls or says go on. */
@@ -25,6 +26,7 @@ export interface Look {
   filter: (message: Message) => boolean;
   /** What of the filter the service evaluates. */
   pushed: Pushed;
+  reading: Reading;
 }
 
 export class Session {

@@ -1,8 +1,9 @@
 /** What a plain read does not say: where reading goes on behind damage, and which records no transaction committed. */
-import { get, Problem } from "../../api/client";
+import { call, get, Problem } from "../../api/client";
 import type { Message } from "./message";
-import type { Scope } from "./reader";
+import type { Entry, Scope } from "./reader";
 
+const MOST_BYTES = 4 * 1024 * 1024;
 const RECORDS = "/v1/topics/{topic}/partitions/{partition}/records";
 
 /** The first offset behind a damaged place from which the service can read; `end` if there is none. */
@@ -55,30 +56,45 @@ export async function hasTransactions(topic: string, partition: number, signal: 
   }
 }
 
-/** Those of some messages' offsets that readers of committed records get. */
-export async function committedOffsets(
-  { topic, pushed }: Scope,
-  partition: number,
-  messages: Message[],
-  signal: AbortSignal,
-): Promise<Set<bigint>> {
-  const offsets = new Set<bigint>();
-  const end = messages.at(-1)!.offset + 1n;
-  for (let next = messages[0]!.offset; next < end;) {
-    const page = await get(RECORDS, {
-      path: { topic, partition },
-      query: {
+/** Some messages of a partition, in the order of their offsets. */
+export interface Part {
+  partition: number;
+  messages: Message[];
+}
+
+/** Say of messages of several partitions which ones their transactions aborted; a request for all, or a few. */
+export async function markAborted({ topic, pushed }: Scope, parts: Part[], signal: AbortSignal): Promise<void> {
+  let left = parts.map((part) => ({ ...part, next: part.messages[0]!.offset, end: part.messages.at(-1)!.offset + 1n }));
+  while (left.length) {
+    const body = {
+      partitions: left.map(({ partition, next, end }) => ({
+        topic,
+        partition,
         offset: String(next),
         end_offset: end,
-        isolation: "read_committed",
-        encoding: "base64",
-        offsets: "string",
-        ...(pushed.filter ? { filter: pushed.filter } : {}),
-      },
-      signal,
+        isolation: "read_committed" as const,
+      })),
+      max_bytes: MOST_BYTES,
+      encoding: "base64" as const,
+      offsets: "string" as const,
+      ...(pushed.filter ? { filter: pushed.filter } : {}),
+    };
+    const { data } = await call("post", "/v1/fetch", { body: body as never, signal });
+    const entries = data.partitions as unknown as Entry[];
+    const moved = left.filter((part, index) => {
+      const entry = entries[index];
+      if (entry?.outcome !== "read") {
+        part.next = part.end; // what cannot be read is not called aborted
+        return true;
+      }
+      const before = part.next;
+      part.next = BigInt(entry.next_offset);
+      const committed = new Set(entry.records.map((record) => BigInt(record.offset)));
+      for (const one of part.messages)
+        if (one.offset >= before && one.offset < part.next && !committed.has(one.offset)) one.transaction = "aborted";
+      return part.next > before;
     });
-    for (const record of page.records) offsets.add(BigInt(record.offset));
-    next = BigInt(page.next_offset) > next ? BigInt(page.next_offset) : end;
+    if (!moved.length) return;
+    left = left.filter((part) => part.next < part.end);
   }
-  return offsets;
 }

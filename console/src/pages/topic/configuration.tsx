@@ -17,6 +17,7 @@ import {
 import { CreateTopic } from "../topics/create_topic";
 import { DeleteTopic, MorePartitions, RecreateTopic, Review, type Changes } from "./changes";
 import type { TabProps } from "./topic";
+import { ValueSchema } from "./value_schema";
 
 /** What people change most comes first; the others keep the service's order. */
 const rank = (key: string): number => (FIRST_KEYS.includes(key) ? FIRST_KEYS.indexOf(key) : FIRST_KEYS.length);
@@ -110,6 +111,7 @@ export function Configuration({ topic: before, again }: TabProps): JSX.Element {
             />
           ))}
       </ul>
+      <ValueSchema topic={name} />
       {dialog === "review" && <Review {...dialogProps} changes={changes} />}
       {dialog === "partitions" && <MorePartitions {...dialogProps} />}
       {dialog === "clone" && <CreateTopic like={topic} onClose={() => open(undefined)} />}
