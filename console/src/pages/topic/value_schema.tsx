@@ -55,7 +55,7 @@ function Form({
     change({ ...draft, definition: isAvro ? await file.text() : await base64Of(file) });
   };
   return (
-    <section class="panel" aria-label="Value schema">
+    <section class="panel after" aria-label="Value schema">
       <h2>Value schema</h2>
       <p class="hint">
         Values in Avro or protobuf are decoded by it where they are shown, filtered and put into columns. The service
@@ -63,7 +63,7 @@ function Form({
       </p>
       {!mayChange && !stored && <p class="quiet">None.</p>}
       {(mayChange || stored) && (
-        <form onSubmit={(event) => void save(event)}>
+        <form class="after-small" onSubmit={(event) => void save(event)}>
           <fieldset disabled={!mayChange}>
             <Field label="Format">
               {(id) => (
