@@ -97,6 +97,15 @@ async def test_a_wrong_archive_is_refused_at_the_start(tmp_path: Path, url: str,
     assert not data.exists()
 
 
+async def test_the_archive_of_another_directory_is_refused_at_the_start(tmp_path: Path) -> None:
+    """With a sentence: it has the records of somebody else."""
+    archive = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "a", archive=archive):
+        pass
+    with pytest.raises(InvalidConfig, match="archive"):
+        await running(tmp_path / "b", archive=archive).__aenter__()
+
+
 def test_an_archive_is_for_data_directories() -> None:
     """On a Kafka cluster there is nothing here to archive."""
     with pytest.raises(ValueError, match="archive is for data directories"):

@@ -260,7 +260,10 @@ async def test_damage_is_known_until_it_is_gone(tmp_path: Path) -> None:
         assert "tidelog_damaged_places 1.0" in (await api.client.get("/metrics")).text
         api.local.manager.review_damage()
         assert (await api.client.get("/readyz")).json()["damaged_places_count"] == 1
-
+        api.log().close()
+        api.local.manager.review_damage()
+        assert (await api.client.get("/readyz")).json()["damaged_places_count"] == 1
+    async with running(tmp_path) as api:
         (tmp_path / "events-0" / f"{0:020}.log").write_bytes(before)
         api.local.manager.review_damage()
         assert "damage" not in (await api.client.get("/readyz")).json()

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from app.errors import CommitTimedOut, QuotaExceeded, RequestTimedOut
 from app.http.problems import RETRY_AFTER
-from app.operations.ingest.otlp import status_answer
+from app.operations.ingest.otlp import MAX_CHECKED_FIELDS, status_answer
 from engine.errors import StorageFull, TooLarge
 from tests.support.service import Api
 
@@ -71,6 +71,14 @@ async def test_an_export_request_is_one_record(api: Api, signal: str, coding: st
     assert answer.headers["content-type"] == "application/x-protobuf"
     assert ExportLogsServiceResponse.FromString(answer.content) == ExportLogsServiceResponse()
     assert await stored(api) == [(body, PROTOBUF | {"otlp-signal": signal})]
+
+
+async def test_of_a_long_request_the_first_fields_are_checked(api: Api) -> None:
+    """What its later ones say is the reader's to find out."""
+    body = b"\x0a\x00" * MAX_CHECKED_FIELDS + b"\xff"
+    answer = await api.client.post(f"{PATH}logs", content=body, headers=PROTOBUF)
+    assert answer.status_code == 200
+    assert [one for one, _ in await stored(api)] == [body]
 
 
 @pytest.mark.parametrize("path", [PATH, PATH.replace("otlp/", "otlp//")])

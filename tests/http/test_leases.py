@@ -208,6 +208,7 @@ async def test_a_start_reads_the_last_state_and_what_follows(
         fetched = log.reader.read(0, max_bytes=1 << 20)
         assert fetched is not None
         kinds = [type(one).__name__ for one in decode_records(fetched.data, 0, 1 << 20)]
+        assert len(list(decode_records(fetched.data, 2, 1 << 20))) == len(kinds) - 2
     assert kinds.count("State") == 1
     async with running(tmp_path, clock=clock) as api:
         assert (await api.client.get(LEASES)).json() == listed

@@ -295,7 +295,11 @@ async def test_records_are_sent_in_the_format_that_is_asked_for(
 ) -> None:
     """A JSON object, CloudEvents, or the value as it is."""
     await put(api, receiver.url, format=name, headers={"authorization": "Bearer x"})
-    headers = [{"key": "content-type", "value": "application/vnd.x+json"}]
+    headers = [
+        {"key": "trace", "value": "a"},
+        {"key": "content-type", "value": "application/vnd.x+json"},
+        {"key": "content-type", "value": "no media type"},
+    ]
     await api.append({"n": 1}, key="k", headers=headers, timestamp=1795824000123)
     (request,) = await receiver.until(1)
     content_type, expected = FORMATS[name]

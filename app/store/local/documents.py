@@ -62,9 +62,8 @@ class LocalDocuments(Documents):
         self._documents = documents
 
     async def add(self, name: str, document: Document) -> Document:
-        if name not in self._documents:
-            await self.change({name: document})
-        return self._documents[name]
+        await self.change({name: document})
+        return document
 
     def damaged(self, name: str, why: str) -> CorruptCheckpoint:
         return _advised(corrupt(self._path, f"{name}: {why}"), self._path)

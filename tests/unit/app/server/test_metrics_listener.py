@@ -7,7 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.operations.service import Service
 from app.server.metrics_listener import MetricsListener
+from app.server.process import server_of
+from app.settings import Settings
 from tests.support.credentials import create_key
 from tests.support.server import serving
 
@@ -43,6 +46,15 @@ def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="in use"):
             asyncio.run(listener.open())
         asyncio.run(listener.close())
+
+
+def test_a_service_is_stopped_before_it_listens(tmp_path: Path) -> None:
+    """It ends as soon as it would begin, and gives its directory up."""
+    server = server_of(Service(Settings(data_directory=tmp_path)), host="127.0.0.1", port=0)
+    server.stop()
+    server.run()
+    with serving(tmp_path):
+        pass
 
 
 def test_it_listens_on_ipv6(tmp_path: Path) -> None:

@@ -139,6 +139,14 @@ def test_remove_tree_takes_everything_below_away(place: Place) -> None:
     assert place.fs.list_directory(place.directory) == ["g"]
 
 
+def test_remove_tree_takes_a_link_away_that_leads_nowhere(tmp_path: Path) -> None:
+    """A partition on a disk that is not mounted is deleted like any other."""
+    link = tmp_path / "events-0"
+    link.symlink_to(tmp_path / "elsewhere")
+    PosixFileSystem().remove_tree(link)
+    assert not link.is_symlink()
+
+
 def test_time_of_modification_is_kept_in_milliseconds(place: Place) -> None:
     """The time that was set is read."""
     place.write("f", b"")

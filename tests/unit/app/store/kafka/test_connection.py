@@ -258,6 +258,12 @@ async def test_a_token_is_read_for_each_connection(tmp_path: Path) -> None:
         assert await provider.token() == token  # type: ignore[attr-defined]  # the provider for aiokafka
 
 
+def test_a_password_needs_no_token() -> None:
+    """Only OAUTHBEARER has one."""
+    settings = Settings.model_validate({"kafka": "broker:9092", **SASL})
+    assert "sasl_oauth_token_provider" not in Connector(settings).security
+
+
 async def test_a_refused_broker_leaves_no_connection_open(tmp_path: Path) -> None:
     """With TLS it would stay open until the broker says farewell, which this one never does."""
     authority = Authority(tmp_path)
