@@ -48,14 +48,15 @@ RUN python -m venv /opt/tidelog \
 COPY --from=wheel /wheels /spark-wheels /wheels/
 RUN /opt/tidelog/bin/pip install --no-deps --no-index /wheels/*.whl
 
-# What both images share: nobody's privileges, one folder to write to; and a standard library that is compiled, which the base
-# image leaves out: every start would compile 180 modules anew, for a second.
+# What both images share: nobody's privileges, one folder to write to, for any user of the group 0, as OpenShift assigns them;
+# and a standard library that is compiled, which the base image leaves out: every start would compile 180 modules anew, for a
+# second.
 FROM base AS runtime
 RUN python -m compileall -q -x site-packages "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
-RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin tidelog \
-    && install --directory --owner tidelog --group tidelog /var/lib/tidelog /var/lib/lake
+RUN useradd --uid 10001 --gid 0 --create-home --shell /usr/sbin/nologin tidelog \
+    && install --directory --owner tidelog --group root --mode 0770 /var/lib/tidelog /var/lib/lake
 ENV PATH=/opt/tidelog/bin:$PATH
-USER tidelog
+USER 10001
 ENTRYPOINT ["tidelog"]
 
 FROM runtime AS ingest

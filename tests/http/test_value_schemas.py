@@ -27,7 +27,7 @@ async def has_schema(api: Api) -> bool:
 
 
 async def test_a_schema_is_put_replaced_read_and_deleted(api: Api) -> None:
-    """201 for the first, 200 for the next; the list of topics says whether there is one."""
+    """201 for the first, 200 for the next; the list of topics says if there is one (T10)."""
     missing = await api.client.get(SCHEMA)
     assert (missing.status_code, missing.json()["code"]) == (404, "value_schema_not_found")
     assert not await has_schema(api)
