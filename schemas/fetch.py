@@ -82,7 +82,7 @@ class ReadRecordsParameters(ReadParameters):
     encoding: Encoding | None = None
     """Preferred encoding of keys, values and header values; a field that does not fit falls back
     from `json` to `utf8` to `base64`. Default: `utf8` for keys and headers, `json` for values."""
-    last: Annotated[Positive, Field(le=100_000)] | None = None
+    last: Annotated[int, Field(ge=1, le=100_000), INT64, DECIMAL] | None = None
     """Where to start, instead of `offset`: so many offsets before the end; a log with gaps has
     fewer records there. Default: none."""
     filter: FilterText | None = None

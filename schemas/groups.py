@@ -11,13 +11,13 @@ from schemas.common import (
     DECIMAL,
     INT32,
     INT32_MAX,
+    INT64,
     Count,
     Int32,
     Isolation,
     NextPageToken,
     OffsetOrEnd,
     PartitionNumber,
-    Positive,
     TimestampMs,
     TopicShown,
 )
@@ -99,7 +99,7 @@ class LagListParameters(LagParameters):
     topics."""
     search: Annotated[str, Field(max_length=255)] = ""
     """Return only groups whose name contains this, whatever the case. Default: empty, all."""
-    limit: Annotated[Positive, Field(le=1000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1000), INT64, DECIMAL] = 100
     """Groups in the answer at most. Default 100."""
 
 

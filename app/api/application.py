@@ -25,6 +25,7 @@ from app.api import reference_page
 from app.api.console import files as console
 from app.api.frame import Frame, explained
 from app.api.openapi.document import document
+from app.api.openapi.earlier import as_openapi_3_0
 from app.api.reference_page import ConstantPage
 from app.api.rest_v2.router import router as kafka_rest_v2
 from app.api.routes import ROUTERS
@@ -106,6 +107,8 @@ def create_api(service: Service, on_failure: Callable[[], None] | None = None) -
     api.add_route("/docs", page.serve, include_in_schema=False)
     page = ConstantPage(_openapi, {"content-type": "application/json"})
     api.add_route("/openapi.json", page.serve, include_in_schema=False)
+    page = ConstantPage(_openapi_3_0, {"content-type": "application/json"})
+    api.add_route("/openapi-3.0.json", page.serve, include_in_schema=False)
     api.add_route("/console", console.redirect, include_in_schema=False)
     api.add_route("/console/{path:path}", console.serve, include_in_schema=False)
     api.state.service = service
@@ -141,6 +144,13 @@ def _docs(api: FastAPI) -> bytes:
 def _openapi(api: FastAPI) -> bytes:
     """Return the OpenAPI document for programs."""
     return json.dumps(api.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _openapi_3_0(api: FastAPI) -> bytes:
+    """Return what OpenAPI 3.0 can say of it."""
+    return json.dumps(
+        as_openapi_3_0(api.openapi()), ensure_ascii=False, separators=(",", ":")
+    ).encode()
 
 
 def _ignore() -> None:

@@ -4,13 +4,15 @@ Each is compiled and does the same against a service: a round trip, a long poll,
 fetch of which one partition fails, and one call of nearly every other operation.
 """
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.generators import GENERATOR, PROGRAMS, fresh, generate, round_trip, run
+from app.api.openapi.earlier import as_openapi_3_0
+from tests.support.generators import DOCUMENT, GENERATOR, PROGRAMS, fresh, generate, round_trip, run
 from tests.support.server import serving
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("java", "mvn")]
@@ -97,3 +99,19 @@ def test_what_orval_makes_compiles() -> None:
 def test_what_oapi_codegen_makes_compiles() -> None:
     """Types and a client in Go, vetted."""
     generate(fresh("oapi-codegen"), "oapi-codegen")
+
+
+def test_a_client_of_openapi_3_0_reads_answers(tmp_path: Path) -> None:
+    """Of swagger-codegen, which reads nothing later."""
+    directory = fresh("swagger")
+    earlier = as_openapi_3_0(json.loads(DOCUMENT.read_text(encoding="utf-8")))
+    (directory / "openapi-3.0.json").write_text(json.dumps(earlier))
+    generate(directory, "swagger-codegen")
+    program = shutil.copy(PROGRAMS / "swagger" / "round_trip.py", directory / "python")
+    with serving(tmp_path) as served:
+        assert run(directory, sys.executable, program, served.url).splitlines() == [
+            "created events -1",
+            "listed ['events'] None",
+            "partition 1 0",
+            "refused 404",
+        ]
