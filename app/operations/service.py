@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Hashable
 from contextlib import suppress
 from functools import partial
@@ -34,7 +35,7 @@ from app.store.local.partition import LocalPartition
 from app.store.local.store import LocalStore
 from app.store.port import GroupOffsets, Partition, Store, Topics
 from app.telemetry.history import History
-from app.telemetry.metrics import Telemetry
+from app.telemetry.metrics import CERTIFICATE_EXPIRY, Telemetry
 from app.telemetry.refusals import Refusals
 from app.telemetry.request_log import RequestLog, log_access
 from app.telemetry.tracing import Tracing
@@ -330,6 +331,7 @@ class Service:
         self.telemetry.include(self.store)
         self.telemetry.info("build", "The release that runs", {"version": version("tidelog")})
         gauge = self.telemetry.gauge
+        gauge(*CERTIFICATE_EXPIRY, lambda: math.nan)  # a server with TLS knows it
         admission = self.admission
         gauge("in_flight_requests", "Requests in progress", lambda: admission.requests)
         gauge("in_flight_body_bytes", "Bytes of bodies held", lambda: admission.body_bytes)

@@ -43,6 +43,7 @@ from app.server.supervisor import Supervisor
 from app.server.tls import Certificates, tls_options
 from app.settings import Settings
 from app.settings_sources import changed
+from app.telemetry.metrics import CERTIFICATE_EXPIRY
 from app.wire.connections import TlsHandshake
 from app.wire.hot_appends import HotLane
 from app.wire.protocol import Protocol
@@ -352,6 +353,7 @@ def server_of(service: Service, *, host: str, port: int) -> Server:
     if options:
         certificates = Certificates(service.settings, PosixFileSystem(), service.clock)
         options["ssl_context_factory"] = certificates.context
+        service.telemetry.gauge(*CERTIFICATE_EXPIRY, partial(getattr, certificates, "ends_s"))
     protocol = partial(
         _protocol_of(options),
         hot_lane=HotLane(service),

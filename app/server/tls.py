@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 import threading
 from collections.abc import Callable
@@ -43,7 +44,11 @@ class Certificates:
         self._interval_s = settings.tls_check_interval_ms / 1000
         files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         self._files = tuple(path for path in files if path is not None)
+        self._chain = settings.tls_cert
         self._asks_clients = settings.tls_client_ca is not None
+        self.ends_s = math.nan
+        """When the first certificate of the current chain ends, Unix time; NaN if it is not known.
+        Written where the files are read."""
         self._make: Callable[[], ssl.SSLContext]
         self._current: ssl.SSLContext
         self._versions: Versions
@@ -53,6 +58,7 @@ class Certificates:
         self._make = make
         self._versions = self._look()
         listening = self._current = self._made()
+        self.ends_s = self._end()
         listening.sni_callback = self._hand_on
         return listening
 
@@ -74,6 +80,7 @@ class Certificates:
                 _LOG.error("the TLS files have changed and cannot be used: %s", error)
             self._close_in_time()
         else:
+            self.ends_s = self._end()
             self._unusable_since_ms = None
             self._is_closed = False
             _LOG.info("the TLS files have changed and were loaded")
@@ -106,6 +113,16 @@ class Certificates:
             context.options |= ssl.OP_NO_TICKET  # up to TLS 1.2
             context.num_tickets = 0  # TLS 1.3
         return context
+
+    def _end(self) -> float:
+        from cryptography import x509  # noqa: PLC0415  # slow to import, and only TLS needs it
+
+        assert self._chain is not None, "uvicorn has read it"
+        try:
+            chain = x509.load_pem_x509_certificates(self._chain.read_bytes())
+        except (OSError, ValueError):  # replaced meanwhile: the next look reads it
+            return math.nan
+        return min(one.not_valid_after_utc.timestamp() for one in chain)
 
     def _hand_on(
         self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext

@@ -116,6 +116,12 @@ class _Constant(Collector):
         yield self._family
 
 
+CERTIFICATE_EXPIRY: Final = (
+    "certificate_expiry_timestamp_seconds",
+    "When the TLS certificate ends, Unix time; NaN without TLS",
+)
+
+
 class Telemetry:
     """The engine's recorder and the service's own counters, as one Prometheus collector.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -199,12 +200,23 @@ def in_der(pair: Pair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair.cert.read_text())
 
 
+def end_of(pair: Pair) -> float:
+    return x509.load_pem_x509_certificate(pair.cert.read_bytes()).not_valid_after_utc.timestamp()
+
+
+def end_shown(client: httpx.Client) -> float:
+    """When the certificate ends, as a scraper is told."""
+    name = "tidelog_certificate_expiry_timestamp_seconds "
+    (line,) = [one for one in client.get("/metrics").text.splitlines() if one.startswith(name)]
+    return float(line.removeprefix(name))
+
+
 def test_a_renewed_certificate_counts_without_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """New connections get it; open ones continue; half a renewal changes nothing."""
     authority = Authority(tmp_path)
-    server, renewed = authority.vouch("server"), authority.vouch("renewed")
+    server, renewed = authority.vouch("server"), authority.vouch("renewed", hours=2)
     first, second = in_der(server), in_der(renewed)
     trusted = context_of(authority)
     named: dict[str, Any] = {
@@ -221,6 +233,7 @@ def test_a_renewed_certificate_counts_without_a_restart(
         assert open_before.get("/livez").status_code == 200
         certificates.refresh()
         assert shown_by(served.url, trusted) == first
+        assert end_shown(open_before) == end_of(server)
         server.cert.write_bytes(renewed.cert.read_bytes())
         certificates.refresh()
         assert shown_by(served.url, trusted) == first
@@ -232,6 +245,7 @@ def test_a_renewed_certificate_counts_without_a_restart(
         certificates.refresh()
         assert shown_by(served.url, trusted) == second
         assert open_before.get("/livez").status_code == 200
+        assert end_shown(open_before) == end_of(renewed)
 
 
 def test_unusable_tls_files_refuse_all_clients_after_a_time(

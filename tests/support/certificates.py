@@ -31,15 +31,15 @@ class Authority:
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def vouch(self, name: str, organization: str | None = None) -> Pair:
-        """Sign a certificate of a name, for 127.0.0.1."""
+    def vouch(self, name: str, organization: str | None = None, hours: int = 1) -> Pair:
+        """Sign a certificate of a name, for 127.0.0.1, that is valid for some hours."""
         key = ec.generate_private_key(ec.SECP256R1())
         named = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
         if organization is not None:
             named.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         alternative = x509.SubjectAlternativeName([address])
-        certificate = self._signed(x509.Name(named), key, alternative)
+        certificate = self._signed(x509.Name(named), key, alternative, hours)
         pair = Pair(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         pair.key.write_bytes(
@@ -56,6 +56,7 @@ class Authority:
         subject: x509.Name,
         key: ec.EllipticCurvePrivateKey,
         extension: x509.BasicConstraints | x509.SubjectAlternativeName,
+        hours: int = 1,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         public = self._key.public_key()
@@ -66,7 +67,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=1))
-            .not_valid_after(now + timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=hours))
             .add_extension(extension, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False)
