@@ -40,5 +40,5 @@ def test_compose_publishes_on_loopback_only() -> None:
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert "TIDELOG_INSECURE" in compose
     ports = re.findall(r"^ +- \"?([\d.:]+:\d+)\"?$", compose, flags=re.MULTILINE)
-    assert len(ports) == 4
+    assert len(ports) == 6
     assert all(port.startswith("127.0.0.1:") for port in ports)
