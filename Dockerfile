@@ -19,7 +19,8 @@ WORKDIR /src
 RUN python -m venv /build
 COPY deploy/locks/build.txt deploy/locks/
 RUN /build/bin/pip install --require-hashes --requirement deploy/locks/build.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY tidelog tidelog
 COPY app app
 COPY engine engine
 COPY schemas schemas

@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 # Commands import what they need when they run, so that `serve` starts without the others' imports.
 
 _MODULES: Final[Mapping[str, str]] = {
-    "topics": "app.client.commands.topics",
-    "create": "app.client.commands.topics",
-    "append": "app.client.commands.append",
-    "read": "app.client.commands.read",
-    "tail": "app.client.commands.read",
-    "work": "app.client.commands.work",
-    "directories": "app.client.commands.move",
-    "move": "app.client.commands.move",
-    "dump": "app.client.commands.dump",
-    "verify": "app.client.commands.verify",
-    "repair": "app.client.commands.verify",
-    "kafka-bootstrap": "app.client.commands.outgrow",
-    "ingest": "app.client.commands.ingest",
-    "ingest-profile": "app.client.commands.senders",
-    "ingest-token": "app.client.commands.senders",
-    "lake": "app.client.commands.lake",
-    "keys": "app.server.key_commands",
-    "groups": "app.client.commands.groups",
-    "delete": "app.client.commands.maintain",
-    "config": "app.client.commands.maintain",
-    "compact": "app.client.commands.maintain",
-    "retention": "app.client.commands.maintain",
-    "truncate": "app.client.commands.maintain",
-    "delete-records": "app.client.commands.maintain",
-    "producers": "app.client.commands.maintain",
-    "archive": "app.client.commands.archive",
-    "restore": "app.client.commands.archive",
+    "topics": "client.commands.topics",
+    "create": "client.commands.topics",
+    "append": "client.commands.append",
+    "read": "client.commands.read",
+    "tail": "client.commands.read",
+    "work": "client.commands.work",
+    "directories": "client.commands.move",
+    "move": "client.commands.move",
+    "dump": "client.commands.dump",
+    "verify": "client.commands.verify",
+    "repair": "client.commands.verify",
+    "kafka-bootstrap": "client.commands.outgrow",
+    "ingest": "client.commands.ingest",
+    "ingest-profile": "client.commands.senders",
+    "ingest-token": "client.commands.senders",
+    "lake": "client.commands.lake",
+    "keys": "server.key_commands",
+    "groups": "client.commands.groups",
+    "delete": "client.commands.maintain",
+    "config": "client.commands.maintain",
+    "compact": "client.commands.maintain",
+    "retention": "client.commands.maintain",
+    "truncate": "client.commands.maintain",
+    "delete-records": "client.commands.maintain",
+    "producers": "client.commands.maintain",
+    "archive": "client.commands.archive",
+    "restore": "client.commands.archive",
 }
 """The modules of all other commands."""
 
@@ -70,7 +70,9 @@ class _Program(TyperGroup):
 
     def _load(self, names: Iterable[str]) -> None:
         for name in names:
-            found = getattr(import_module(_MODULES[name]), name.replace("-", "_"))
+            found = getattr(
+                import_module(f"{__package__}.{_MODULES[name]}"), name.replace("-", "_")
+            )
             if not isinstance(found, typer.Typer):
                 one = typer.Typer(add_completion=False)
                 one.command(name)(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -31,6 +32,15 @@ print("values", [bytes(row.value).decode() for row in rows])
 """
 
 
+IMPORTS = """
+import importlib, pkgutil, tidelog
+for one in pkgutil.walk_packages(tidelog.__path__, "tidelog."):
+    if not one.name.endswith("__main__"):
+        importlib.import_module(one.name)
+print("imported")
+"""
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Both wheels, built as `make dist` does, by the name of their distribution."""
@@ -47,18 +57,66 @@ def top_level(wheel: Path) -> set[str]:
 
 
 def test_each_wheel_holds_its_own_packages(wheels: dict[str, Path]) -> None:
-    """`app`, `engine` and `schemas` would meet a user's own packages in a Spark environment."""
-    assert top_level(wheels["tidelog"]) == {"app", "engine", "schemas"}
+    """`app`, `engine` and `schemas` would meet a user's own packages: they lie below one name."""
+    assert top_level(wheels["tidelog"]) == {"tidelog"}
     assert top_level(wheels["pyspark_tidelog"]) == {"pyspark_tidelog"}
 
 
 @pytest.mark.needs("console")
 def test_the_wheel_holds_the_console(wheels: dict[str, Path]) -> None:
     """Every file of the build, in each coding, and none of its sources."""
-    built = {path.relative_to(ROOT).as_posix() for path in STATIC.rglob("*") if path.is_file()}
+    built = {
+        f"tidelog/{path.relative_to(ROOT).as_posix()}"
+        for path in STATIC.rglob("*")
+        if path.is_file()
+    }
     names = set(zipfile.ZipFile(wheels["tidelog"]).namelist())
     assert built == {name for name in names if "static/" in name}
     assert not [name for name in names if name.endswith((".ts", ".tsx"))]
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The service's wheel as pip installs it; what it depends on is here."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(wheels["tidelog"]).extractall(folder)
+    return folder
+
+
+def run(folder: Path, *arguments: str, cwd: Path) -> str:
+    """Run Python with what was unpacked before the checkout; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(cwd), str(folder)])}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_program_of_the_library_page_does_what_it_says(unpacked: Path, tmp_path: Path) -> None:
+    """Open, append, read and follow, from the wheel alone."""
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    said = run(unpacked, "-c", program, cwd=tmp_path).splitlines()
+    assert said == ["on disk below 1", "0 b'key' b'first'", "1 None b'second'"]
+
+
+def test_packages_of_the_user_are_not_ours(unpacked: Path, tmp_path: Path) -> None:
+    """Somebody's own `app` is found first, and nothing of ours looks for it."""
+    for name in ("app", "engine", "schemas"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise AssertionError('not ours')\n")
+    assert "serve" in run(unpacked, "-m", "tidelog", "--help", cwd=tmp_path)
+    assert json.loads(run(unpacked, "-m", "tidelog", "openapi", cwd=tmp_path)) == json.loads(
+        (ROOT / "openapi" / "openapi.json").read_text(encoding="utf-8")
+    )
+    assert run(unpacked, "-c", IMPORTS, cwd=tmp_path) == "imported\n"
 
 
 def test_both_have_one_version() -> None:

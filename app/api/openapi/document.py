@@ -20,6 +20,7 @@ from pydantic_core import core_schema
 
 from app.api.openapi.answers import add_headers, add_links, error_headers, example_problems
 from app.security.rules import RULES, Reach
+from schemas.base import ResponseModel
 from schemas.common import INT64_MAX
 from schemas.examples import EXAMPLES
 
@@ -90,9 +91,12 @@ def component_schemas(*parts: Json) -> Json:
     return dict(sorted(found.items()))
 
 
+_SCHEMAS: Final = f"{ResponseModel.__module__.partition('.base')[0]}."
+
+
 def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for model in root.__subclasses__():
-        if model.__module__.startswith("schemas."):
+        if model.__module__.startswith(_SCHEMAS):
             yield model
         yield from _models(model)
 

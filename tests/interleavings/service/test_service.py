@@ -32,6 +32,7 @@ OTHERS = {
     "getGroupOffset",
     "listMoves",
     "listLeases",
+    "getValueSchema",
 }
 """What reads no offsets of a log."""
 
