@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { perSecond, ratesOf, seconds } from "../src/pages/overview/history";
+import { perSecond, ratesOf, seconds } from "../src/ui/history";
 
 const POINT = {
   timestamp: 1,

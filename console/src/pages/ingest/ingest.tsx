@@ -6,7 +6,7 @@ import { may } from "../../api/rights";
 import { summaryOf } from "../../api/topics";
 import { useLoad } from "../../ui/load";
 import { Copy, Failure } from "../../ui/parts";
-import type { TabProps } from "../topic/topic";
+import type { TabProps } from "../../ui/tab";
 import { Deliveries } from "./deliveries";
 import { ProfileForm } from "./profile_form";
 import { TestDelivery } from "./test_delivery";

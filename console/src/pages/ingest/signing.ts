@@ -1,5 +1,6 @@
 /** Signatures of webhooks, computed in the page: the secret never leaves it. */
 import type { Schemas } from "../../api/client";
+import { quoted } from "../../ui/curl";
 
 export type Scheme = Schemas["IngestSignature"]["scheme"];
 
@@ -109,7 +110,6 @@ export async function signedHeaders(
 
 /** The curl that sends the same delivery. */
 export function curlOf(url: string, headers: Record<string, string>, body: string): string {
-  const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
   const lines = Object.entries(headers).map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)} \\`);
   return [`curl ${url} \\`, ...lines, `  --data-binary ${quoted(body)}`].join("\n");
 }

@@ -7,7 +7,7 @@ import { count } from "../../ui/format";
 import { useLoad } from "../../ui/load";
 import { Bytes, Choices, Empty, Failure, Figure, Time } from "../../ui/parts";
 import { log as address } from "../../routes";
-import type { TabProps } from "../topic/topic";
+import type { TabProps } from "../../ui/tab";
 import { Actions } from "./actions";
 import { Explain } from "./explain_read";
 import type { ReadPath } from "./explain";

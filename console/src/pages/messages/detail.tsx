@@ -9,7 +9,8 @@ import { BytesView } from "./bytes_view";
 import { toMessage, topic as topicAddress } from "../../routes";
 import { go } from "../../ui/router";
 import { handOver } from "../produce/pasted";
-import { curlOf, draftOf } from "./export";
+import { curlOf } from "../../ui/curl";
+import { draftOf } from "./export";
 import { TransactionTag } from "./list";
 import { bytesOf, shownText, type Message } from "./message";
 

@@ -1,5 +1,4 @@
 /** Messages as others take them: NDJSON that can be appended again, and the curl that reads the same. */
-import { HOME } from "../../place";
 import type { Int } from "../../api/client";
 import { toJson } from "../../api/json";
 import { treeOf } from "../../api/json_tree";
@@ -134,13 +133,4 @@ export function save(name: string, content: Blob): void {
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-
-/** Text as one word of a POSIX shell. */
-export function quoted(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-export function curlOf(path: string): string {
-  return `curl ${quoted(`${HOME}${path}`)}`;
 }

@@ -2,7 +2,7 @@
 import { HOME } from "../../place";
 import type { MessagesAsked } from "../../routes";
 import { urlOf } from "../../api/client";
-import { quoted } from "./export";
+import { quoted } from "../../ui/curl";
 import type { Pushed } from "./pushed";
 import type { Start } from "./reader";
 

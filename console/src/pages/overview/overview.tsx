@@ -12,7 +12,7 @@ import { Bytes, Failure, Figure, Meter, Time } from "../../ui/parts";
 import { FirstRecord } from "../topics/first_record";
 import { everyTopic } from "../topics/every_topic";
 import { Health } from "./health";
-import { isForbidden, perSecond, ratesOf, seconds, useHistory, type History } from "./history";
+import { isForbidden, perSecond, ratesOf, seconds, useHistory, type History } from "../../ui/history";
 
 type Readiness = Schemas["Readiness"];
 type Summary = Schemas["TopicSummary"];

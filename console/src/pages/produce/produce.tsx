@@ -8,9 +8,9 @@ import { may } from "../../api/rights";
 import { count } from "../../ui/format";
 import { asProblem } from "../../ui/load";
 import { Choices, Command, Failure, Field } from "../../ui/parts";
-import { quoted } from "../messages/export";
+import { quoted } from "../../ui/curl";
 import { toMessage } from "../../routes";
-import type { TabProps } from "../topic/topic";
+import type { TabProps } from "../../ui/tab";
 import { bodyOf, takeOver, type Body, type Draft, type Format } from "./pasted";
 
 const FORMATS: { value: Format; label: string }[] = [

@@ -16,7 +16,7 @@ import {
 } from "../topics/config_keys";
 import { CreateTopic } from "../topics/create_topic";
 import { DeleteTopic, MorePartitions, RecreateTopic, Review, type Changes } from "./changes";
-import type { TabProps } from "./topic";
+import type { TabProps } from "../../ui/tab";
 import { ValueSchema } from "./value_schema";
 
 /** What people change most comes first; the others keep the service's order. */

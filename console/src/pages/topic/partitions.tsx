@@ -7,9 +7,9 @@ import { useLoad } from "../../ui/load";
 import { Bytes, Failure, Figure, Meter } from "../../ui/parts";
 import { messages } from "../../routes";
 import { useRows } from "../../ui/virtual";
-import { ratesOf, useHistory } from "../overview/history";
+import { ratesOf, useHistory } from "../../ui/history";
 import { GroupTable } from "../groups/table";
-import type { TabProps } from "./topic";
+import type { TabProps } from "../../ui/tab";
 
 type Partition = Schemas["Partition"];
 

@@ -1,20 +1,15 @@
 /** One topic: its tabs, and what is in them. */
 import type { ComponentType, JSX } from "preact";
 import { isKafka } from "../../api/backend";
-import { get, type Schemas } from "../../api/client";
+import { get } from "../../api/client";
 import { later } from "../../ui/later";
 import { useLoad } from "../../ui/load";
 import { Failure } from "../../ui/parts";
+import type { TabProps } from "../../ui/tab";
 import { topic as address, topics } from "../../routes";
 import { route } from "../../ui/router";
 import { Messages } from "../messages/messages";
 import { Partitions } from "./partitions";
-
-export interface TabProps {
-  topic: Schemas["Topic"];
-  /** Load the topic again, after a change. */
-  again: () => void;
-}
 
 const Log = later(() => import("../log/log").then((one) => one.Log));
 const Configuration = later(() => import("./configuration").then((one) => one.Configuration));

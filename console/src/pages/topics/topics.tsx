@@ -9,7 +9,7 @@ import { Bytes, Failure, Search, Time } from "../../ui/parts";
 import { topic as topicPage, topics as address } from "../../routes";
 import { useRoom } from "../../ui/room";
 import { useRows } from "../../ui/virtual";
-import { ratesOf, useHistory, type History } from "../overview/history";
+import { ratesOf, useHistory, type History } from "../../ui/history";
 import { readable, useConfigKeys, type ConfigKeys } from "./config_keys";
 import { CreateTopic } from "./create_topic";
 import { DeleteTopics } from "./delete_topics";

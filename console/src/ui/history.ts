@@ -1,6 +1,6 @@
 /** What the service did in the last 15 minutes, as it tells it: charts are whole as soon as a page opens. */
-import { get, type Schemas } from "../../api/client";
-import { useLoad, type Loaded } from "../../ui/load";
+import { get, type Schemas } from "../api/client";
+import { useLoad, type Loaded } from "./load";
 
 export type History = Schemas["History"];
 type Point = Schemas["HistoryPoint"];
