@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -143,14 +143,16 @@ def _docs(api: FastAPI) -> bytes:
 
 def _openapi(api: FastAPI) -> bytes:
     """Return the OpenAPI document for programs."""
-    return json.dumps(api.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+    return _compact(api.openapi())
 
 
 def _openapi_3_0(api: FastAPI) -> bytes:
     """Return what OpenAPI 3.0 can say of it."""
-    return json.dumps(
-        as_openapi_3_0(api.openapi()), ensure_ascii=False, separators=(",", ":")
-    ).encode()
+    return _compact(as_openapi_3_0(api.openapi()))
+
+
+def _compact(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _ignore() -> None:

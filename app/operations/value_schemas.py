@@ -30,14 +30,11 @@ class ValueSchemas:
     def load(self, topic_ids: Mapping[str, str]) -> None:
         """Take the stored schemas over."""
         found: dict[str, Document] = {}
-        for name, document in self._documents.all().items():
-            topic = name.removeprefix(_PREFIX)
-            if topic == name:
-                continue
+        for topic, document in self._documents.named(_PREFIX).items():
             if document.get("topic_id") == topic_ids.get(topic):
                 found[topic] = document
             else:
-                _LOG.warning("the %s belongs to another topic, and is not used", name)
+                _LOG.warning("the %s%s belongs to another topic, and is not used", _PREFIX, topic)
         self._stored = found
 
     def of(self, topic: str) -> Document | None:

@@ -41,6 +41,14 @@ class Documents(ABC):
     def all(self) -> Mapping[str, Document]:
         """Return all documents by name; published whole."""
 
+    def named(self, prefix: str) -> dict[str, Document]:
+        """Return the documents of one kind: by what follows the prefix of its names."""
+        return {
+            name.removeprefix(prefix): document
+            for name, document in self.all().items()
+            if name.startswith(prefix)
+        }
+
     @abstractmethod
     async def change(self, changes: Mapping[str, Document | None]) -> None:
         """Replace, add or (None) remove documents: all of these or none. One call at a time.

@@ -98,3 +98,12 @@ async def test_fields_that_the_console_hides_are_told_to_it(tmp_path: Path) -> N
     async with running(tmp_path, console_masked_fields=masks) as api:
         shown = (await api.client.get("/v1/caller")).json()["masked_fields"]
     assert shown == masks.rsplit(" ", 1)
+
+
+async def test_a_document_that_is_there_is_not_replaced_by_adding_one(api: Api) -> None:
+    """Whoever adds gets what is stored; the kinds of documents are apart."""
+    documents = api.service.store.documents
+    assert await documents.add("kind:a", {"n": 1}) == {"n": 1}
+    assert await documents.add("kind:a", {"n": 2}) == {"n": 1}
+    await documents.add("kindred:b", {"n": 3})
+    assert documents.named("kind:") == {"a": {"n": 1}}

@@ -18,26 +18,20 @@ def as_openapi_3_0(document: Mapping[str, Any]) -> dict[str, Any]:
     schema of JSON in a string is left out, as is the client certificate: 3.0 has no such scheme,
     and TLS asks for it anyway.
     """
-    result: dict[str, Any] = _converted(document)
+    result: dict[str, Any] = _converted(document)  # a copy: what follows changes nothing else
     result["openapi"] = VERSION
-    info = dict(result["info"])
-    summary = info.pop("summary")
-    info["description"] = f"{summary}. {info['description']}"
-    info["license"] = {"name": info["license"]["name"]}
-    schemes: dict[str, Any] = result["components"]["securitySchemes"]
+    info = result["info"]
+    info["description"] = f"{info.pop('summary')}. {info['description']}"
+    info["license"].pop("identifier")
+    schemes = result["components"]["securitySchemes"]
     unknown = {name for name, scheme in schemes.items() if scheme["type"] == "mutualTLS"}
-    known = {name: scheme for name, scheme in schemes.items() if name not in unknown}
-    components = {**result["components"], "securitySchemes": known}
-    _leave_out(result, unknown)
-    return {**result, "info": info, "components": components}
-
-
-def _leave_out(document: dict[str, Any], unknown: set[str]) -> None:
-    """Remove the requirements of schemes from the document and its operations, in place."""
-    operations = (one for path in document["paths"].values() for one in path.values())
-    for owner in (document, *operations):
+    for name in unknown:
+        del schemes[name]
+    operations = (one for path in result["paths"].values() for one in path.values())
+    for owner in (result, *operations):
         if "security" in owner:
             owner["security"] = [one for one in owner["security"] if not unknown & one.keys()]
+    return result
 
 
 def _converted(node: Any) -> Any:  # noqa: ANN401  # JSON

@@ -134,10 +134,8 @@ class Profiles:
     def load(self, topic_ids: Mapping[str, str]) -> None:
         """Take the stored profiles over; raises what `Documents.damaged` returns."""
         found: dict[str, Stored] = {}
-        for name, document in self._documents.all().items():
-            if not name.startswith(_PREFIX):
-                continue
-            topic = name.removeprefix(_PREFIX)
+        for topic, document in self._documents.named(_PREFIX).items():
+            name = _PREFIX + topic
             stored = self._parsed(name, document)
             if document.get("topic_id") != topic_ids.get(topic):
                 _LOG.warning("the ingest %s belongs to another topic, and is not used", name)

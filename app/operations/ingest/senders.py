@@ -70,9 +70,8 @@ class IngestTokens:
     def load(self, topic_ids: Mapping[str, str]) -> None:
         """Take the stored tokens over; raises what `Documents.damaged` returns."""
         found: dict[str, IngestToken] = {}
-        for name, document in self._documents.all().items():
-            if not name.startswith(_PREFIX):
-                continue
+        for token_id, document in self._documents.named(_PREFIX).items():
+            name = _PREFIX + token_id
             try:
                 token = msgspec.convert(document, IngestToken)
                 bytes.fromhex(token.sha256)
@@ -81,7 +80,7 @@ class IngestTokens:
             if token.topic_id != topic_ids.get(token.topic):
                 _LOG.warning("the ingest %s belongs to another topic, and is not used", name)
             else:
-                found[name.removeprefix(_PREFIX)] = token
+                found[token_id] = token
         for token_id in self._tokens.keys() - found.keys():
             self._remove(token_id)
         for token_id in found.keys() - self._tokens.keys():
@@ -145,9 +144,9 @@ class IngestTokens:
         for token_id in self.of(topic):
             self._remove(token_id)
         return [
-            name
-            for name, document in self._documents.all().items()
-            if name.startswith(_PREFIX) and document.get("topic") == topic
+            _PREFIX + token_id
+            for token_id, document in self._documents.named(_PREFIX).items()
+            if document.get("topic") == topic
         ]
 
     def _add(self, token_id: str, token: IngestToken) -> None:

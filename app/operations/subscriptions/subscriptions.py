@@ -106,14 +106,13 @@ class Subscriptions:
         Raises what `Documents.damaged` returns.
         """
         found: dict[str, Subscription] = {}
-        for name, document in self._documents.all().items():
-            if name.startswith(_PREFIX):
-                problem = document.get("problem")
-                found[name.removeprefix(_PREFIX)] = Subscription(
-                    name.removeprefix(_PREFIX),
-                    self._parsed(name, document.get("options")),
-                    None if problem is None else str(problem),
-                )
+        for name, document in self._documents.named(_PREFIX).items():
+            problem = document.get("problem")
+            found[name] = Subscription(
+                name,
+                self._parsed(_PREFIX + name, document.get("options")),
+                None if problem is None else str(problem),
+            )
         for name, before in tuple(self._by_name.items()):
             after = found.get(name)
             if after is None or after.options != before.options or after.state != before.state:

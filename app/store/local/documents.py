@@ -62,8 +62,9 @@ class LocalDocuments(Documents):
         self._documents = documents
 
     async def add(self, name: str, document: Document) -> Document:
-        await self.change({name: document})
-        return document
+        if name not in self._documents:
+            await self.change({name: document})
+        return self._documents[name]
 
     def damaged(self, name: str, why: str) -> CorruptCheckpoint:
         return _advised(corrupt(self._path, f"{name}: {why}"), self._path)

@@ -6,20 +6,15 @@ import { Dialog } from "./dialog";
 import { asProblem } from "./load";
 import { Failure, Field } from "./parts";
 
-/** `of` is whose name it is. */
-export function TypedName({
-  name,
-  of = "topic",
-  typed,
-  onTyped,
-}: {
-  name: string;
-  of?: string;
+interface Typing {
   typed: string;
   onTyped: (text: string) => void;
-}): JSX.Element {
+}
+
+/** What has to be typed stands in the label. */
+export function Typed({ label, typed, onTyped }: Typing & { label: string }): JSX.Element {
   return (
-    <Field label={`Type the ${of}'s name to confirm: ${name}`}>
+    <Field label={label}>
       {(id) => (
         <input
           id={id}
@@ -31,6 +26,11 @@ export function TypedName({
       )}
     </Field>
   );
+}
+
+/** `of` is whose name it is. */
+export function TypedName({ name, of = "topic", ...typing }: Typing & { name: string; of?: string }): JSX.Element {
+  return <Typed label={`Type the ${of}'s name to confirm: ${name}`} {...typing} />;
 }
 
 interface ConfirmProps {

@@ -111,3 +111,8 @@ export function percent(part: Int, whole: Int): string {
   const share = (100 * Number(part)) / all;
   return share > 0 && share < 0.1 ? "< 0.1 %" : `${trimmed(share)} %`;
 }
+
+/** What an error says. */
+export function whyOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

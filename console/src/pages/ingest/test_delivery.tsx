@@ -6,7 +6,7 @@ import { Problem, send, type Schemas } from "../../api/client";
 import { parseJson } from "../../api/json";
 import { asProblem } from "../../ui/load";
 import { Command, Failure, Field } from "../../ui/parts";
-import { count } from "../../ui/format";
+import { count, whyOf } from "../../ui/format";
 import { toOffset } from "../../routes";
 import { curlOf, signedHeaders, type HmacForm } from "./signing";
 
@@ -69,7 +69,7 @@ export function TestDelivery({
       const signature = scheme ? await signedHeaders(scheme, secret, delivery, formOf(profile)) : {};
       await deliver({ "content-type": type, ...signature }, body);
     } catch (error) {
-      complain(error instanceof Error ? error.message : String(error));
+      complain(whyOf(error));
     }
   };
   const canSign = !scheme || isSecureContext;

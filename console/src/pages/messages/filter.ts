@@ -8,7 +8,7 @@
  * `parsed` reads a text, `matcher` decides about a message, and `pushed` is the part that the service evaluates.
  */
 import { treeOf, type Node } from "../../api/json_tree";
-import { shownText, textOf, type Message } from "./message";
+import { base64OfText, bytesOf, shownText, textOf, type Message } from "./message";
 
 export class FilterError extends Error {
   constructor(
@@ -274,7 +274,7 @@ function comparing(field: Field, operator: Operator, operand: Operand): (message
     }
   }
   if (field.name === "key" && !field.steps.length && operator === "=" && !isNull(operand)) {
-    const wanted = btoa(String.fromCharCode(...new TextEncoder().encode(operand.text)));
+    const wanted = base64OfText(operand.text);
     return (message) => message.key64 === wanted; // millions of keys are not decoded
   }
   // `!=` and `!~` are the opposites of `=` and `~`, whatever is there.
@@ -308,7 +308,7 @@ export function nodesOf(message: Message, field: Field): Node[] {
     const values = message.headers.filter((one) => one.key === field.header && one.value !== null);
     return values.map(({ value }) => ({
       kind: "string",
-      text: shownText(Uint8Array.from(atob(value ?? ""), (character) => character.charCodeAt(0))),
+      text: shownText(bytesOf(value ?? "")),
     }));
   }
   if (field.name !== "key" && field.name !== "value") return [];

@@ -1,5 +1,6 @@
 /** A record as the page holds it: exact offset, exact bytes, decoded when they are looked at. */
 import type { Int, Schemas } from "../../api/client";
+import { whyOf } from "../../ui/format";
 
 export type Wire = Schemas["RecordOut"] | Schemas["RecordOutWithStringOffset"];
 
@@ -85,7 +86,7 @@ export class Message {
         try {
           this.#decoded.text = this.decode(bytesOf(this.#value));
         } catch (error) {
-          this.#decoded.why = error instanceof Error ? error.message : String(error);
+          this.#decoded.why = whyOf(error);
         }
     }
     return this.#decoded;
@@ -133,10 +134,12 @@ export function bytesOf(base64: string): Uint8Array {
   return bytes;
 }
 
-/** A text in UTF-8 as base64. */
-export function base64Of(text: string): string {
-  return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
+export function base64Of(bytes: Uint8Array): string {
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }
+
+/** A text in UTF-8 as base64. */
+export const base64OfText = (text: string): string => base64Of(new TextEncoder().encode(text));
 
 /** The text that bytes are in UTF-8; null if they are no text. */
 export function textOf(bytes: Uint8Array): string | null {

@@ -1,12 +1,12 @@
 /** Reading a topic in the order a person asked for, one request after the other, until enough is found. */
-import { call, get, Problem, type Schemas } from "../../api/client";
+import { get, Problem, type Schemas } from "../../api/client";
+import { fetchRanges, MOST_BYTES, type Entry } from "./fetch";
 import type { Message } from "./message";
 import type { Pushed } from "./pushed";
 import { messageOf, type Reading } from "./reading";
 import { hasTransactions, markAborted, nextReadable, type Part } from "./troubles";
 
 type Listed = Schemas["Partition"];
-export type Entry = Schemas["FetchedPartitionWithStringOffsets"] | Schemas["FailedPartition"];
 export type Isolation = "read_uncommitted" | "read_committed";
 
 export type Start = { from: "newest" | "earliest" } | { from: "offset"; offset: bigint } | { from: "time"; ms: number };
@@ -33,7 +33,6 @@ const MOST_RECORDS = 5000;
 /** As far as a window reaches where the service passes over most records. */
 const MOST_FILTERED = 100_000;
 const FIRST_BYTES = 256 * 1024;
-const MOST_BYTES = 4 * 1024 * 1024;
 /** Partitions of one request. */
 const TOGETHER = 100;
 /** Up to so many partitions are asked one by one whether they have transactions; of more, all is read again. */
@@ -209,30 +208,17 @@ export class Reader {
     return true;
   }
 
-  async #request(cursors: Cursor[], signal: AbortSignal): Promise<Entry[]> {
-    const { topic, isolation, pushed } = this.scope;
+  #request(cursors: Cursor[], signal: AbortSignal): Promise<Entry[]> {
     const share = this.#bytes / cursors.length;
-    const partitions = cursors.map((cursor) => {
-      const { offset, end } = cursor.ask(share);
-      return {
-        topic,
-        partition: cursor.partition,
-        offset: String(offset),
-        end_offset: end,
-        isolation,
-        on_out_of_range: "earliest" as const,
-      };
-    });
-    const body = {
-      partitions,
-      max_bytes: this.#bytes,
-      max_records: MOST_RECORDS,
-      encoding: "base64" as const,
-      offsets: "string" as const,
-      ...(pushed.filter ? { filter: pushed.filter } : {}),
-    };
-    const { data } = await call("post", "/v1/fetch", { body: body as never, signal });
-    return data.partitions as unknown as Entry[];
+    const ranges = cursors.map((cursor) => ({ partition: cursor.partition, ...cursor.ask(share) }));
+    const { isolation } = this.scope;
+    return fetchRanges(
+      this.scope,
+      ranges,
+      { isolation, on_out_of_range: "earliest" },
+      { max_bytes: this.#bytes, max_records: MOST_RECORDS },
+      signal,
+    );
   }
 
   #hasMoved(cursor: Cursor, entry: Entry): boolean {

@@ -5,7 +5,7 @@ import { matches } from "../../api/rights";
 import { summaryOf } from "../../api/topics";
 import { useLoad, type Loaded } from "../../ui/load";
 import { fieldsOf, type Field, type Step } from "./filter";
-import { base64Of, bytesOf, Message, textOf, type Decode, type Wire } from "./message";
+import { base64OfText, bytesOf, Message, textOf, type Decode, type Wire } from "./message";
 
 export interface Reading {
   hidden: { title: string; field: Field }[];
@@ -59,28 +59,30 @@ async function decodeBy(schema: Schemas["ValueSchema"]): Promise<Decode> {
 export function messageOf(partition: number, wire: Wire, { hidden, decode }: Reading): Message {
   if (!hidden.length) return new Message(partition, wire, decode);
   const found: string[] = [];
+  let isDecoded = decode !== undefined; // once something of it is hidden, the value is JSON
   const shown = { ...wire, headers: wire.headers.map((one) => ({ ...one })) };
   for (const { title, field } of hidden) {
     if (field.name === "header") {
       const named = shown.headers.filter((one) => one.key === field.header && one.value !== null);
-      for (const one of named) one.value = base64Of(HIDDEN);
+      for (const one of named) one.value = base64OfText(HIDDEN);
       if (named.length) found.push(title);
     } else if (field.name === "key" || field.name === "value") {
+      const isValue = field.name === "value";
       const before = shown[field.name] as string | null;
-      if (before === null) continue;
-      const isDecoded = field.name === "value" && !found.some((one) => one.startsWith("value"));
-      const after = without(before, field.steps, isDecoded ? decode : undefined);
+      const after =
+        before === null ? undefined : without(before, field.steps, isValue && isDecoded ? decode : undefined);
       if (after === undefined) continue;
       shown[field.name] = after;
+      isDecoded &&= !isValue;
       found.push(title);
     }
   }
-  return new Message(partition, shown, found.some((one) => one.startsWith("value")) ? undefined : decode, found);
+  return new Message(partition, shown, isDecoded ? decode : undefined, found);
 }
 
 /** What is left of a key or value, as base64; undefined if it does not have the field. */
 function without(base64: string, steps: Step[], decode: Decode | undefined): string | undefined {
-  if (!steps.length) return base64Of(HIDDEN);
+  if (!steps.length) return base64OfText(HIDDEN);
   let text: string | null;
   try {
     text = decode ? decode(bytesOf(base64)) : textOf(bytesOf(base64));
@@ -88,9 +90,9 @@ function without(base64: string, steps: Step[], decode: Decode | undefined): str
     text = null;
   }
   const tree = text === null ? null : treeOf(text);
-  if (!tree) return base64Of(HIDDEN); // where the field is cannot be seen: all of it is hidden
+  if (!tree) return base64OfText(HIDDEN); // where the field is cannot be seen: all of it is hidden
   const [left, isFound] = hide(tree, steps);
-  return isFound ? base64Of(writtenAs(left)) : undefined;
+  return isFound ? base64OfText(writtenAs(left)) : undefined;
 }
 
 /** The tree with what lies at the path hidden, also where a member is repeated. */

@@ -1,9 +1,9 @@
 /** What a plain read does not say: where reading goes on behind damage, and which records no transaction committed. */
-import { call, get, Problem } from "../../api/client";
+import { get, Problem } from "../../api/client";
 import type { Message } from "./message";
-import type { Entry, Scope } from "./reader";
+import { fetchRanges, MOST_BYTES } from "./fetch";
+import type { Scope } from "./reader";
 
-const MOST_BYTES = 4 * 1024 * 1024;
 const RECORDS = "/v1/topics/{topic}/partitions/{partition}/records";
 
 /** The first offset behind a damaged place from which the service can read; `end` if there is none. */
@@ -63,24 +63,17 @@ export interface Part {
 }
 
 /** Say of messages of several partitions which ones their transactions aborted; a request for all, or a few. */
-export async function markAborted({ topic, pushed }: Scope, parts: Part[], signal: AbortSignal): Promise<void> {
+export async function markAborted(scope: Scope, parts: Part[], signal: AbortSignal): Promise<void> {
   let left = parts.map((part) => ({ ...part, next: part.messages[0]!.offset, end: part.messages.at(-1)!.offset + 1n }));
   while (left.length) {
-    const body = {
-      partitions: left.map(({ partition, next, end }) => ({
-        topic,
-        partition,
-        offset: String(next),
-        end_offset: end,
-        isolation: "read_committed" as const,
-      })),
-      max_bytes: MOST_BYTES,
-      encoding: "base64" as const,
-      offsets: "string" as const,
-      ...(pushed.filter ? { filter: pushed.filter } : {}),
-    };
-    const { data } = await call("post", "/v1/fetch", { body: body as never, signal });
-    const entries = data.partitions as unknown as Entry[];
+    const ranges = left.map(({ partition, next, end }) => ({ partition, offset: next, end }));
+    const entries = await fetchRanges(
+      scope,
+      ranges,
+      { isolation: "read_committed" },
+      { max_bytes: MOST_BYTES },
+      signal,
+    );
     const moved = left.filter((part, index) => {
       const entry = entries[index];
       if (entry?.outcome !== "read") {

@@ -5,8 +5,10 @@ import { call, get, type Problem, type Schemas } from "../../api/client";
 import { may } from "../../api/rights";
 import { summaryOf } from "../../api/topics";
 import { Confirm } from "../../ui/confirm";
+import { whyOf } from "../../ui/format";
 import { asProblem, useLoad } from "../../ui/load";
 import { Failure, Field } from "../../ui/parts";
+import { base64Of } from "../messages/message";
 import { pushedOf } from "../messages/pushed";
 import { openReader } from "../messages/reader";
 import { PLAIN } from "../messages/reading";
@@ -52,7 +54,7 @@ function Form({
   };
   const take = async (file: File | undefined): Promise<void> => {
     if (!file) return;
-    change({ ...draft, definition: isAvro ? await file.text() : await base64Of(file) });
+    change({ ...draft, definition: isAvro ? await file.text() : base64Of(new Uint8Array(await file.arrayBuffer())) });
   };
   return (
     <section class="panel after" aria-label="Value schema">
@@ -189,7 +191,7 @@ async function tried(topic: string, draft: Draft, signal: AbortSignal): Promise<
     decode = decoderOf(draft);
   } catch (error) {
     return {
-      text: `The schema cannot be used: ${error instanceof Error ? error.message : String(error)}.`,
+      text: `The schema cannot be used: ${whyOf(error)}.`,
       isWrong: true,
     };
   }
@@ -210,12 +212,7 @@ async function tried(topic: string, draft: Draft, signal: AbortSignal): Promise<
     decode(newest.valueBytes);
     return { text: `It decodes the newest value, ${place}.`, isWrong: false };
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = whyOf(error);
     return { text: `It does not decode the newest value, ${place}: ${why}.`, isWrong: true };
   }
-}
-
-async function base64Of(file: File): Promise<string> {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }

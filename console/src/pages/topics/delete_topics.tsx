@@ -5,7 +5,7 @@ import { call, type Problem, type Schemas } from "../../api/client";
 import { Dialog } from "../../ui/dialog";
 import { counted } from "../../ui/format";
 import { asProblem } from "../../ui/load";
-import { Field } from "../../ui/parts";
+import { Typed } from "../../ui/confirm";
 
 interface Props {
   topics: Schemas["TopicSummary"][];
@@ -63,17 +63,7 @@ export function DeleteTopics({ topics, onDone, onClose }: Props): JSX.Element {
               <li key={topic}>{topic}</li>
             ))}
           </ul>
-          <Field label={`Type to confirm: ${wanted}`}>
-            {(id) => (
-              <input
-                id={id}
-                autocomplete="off"
-                spellcheck={false}
-                value={typed}
-                onInput={(event) => type(event.currentTarget.value)}
-              />
-            )}
-          </Field>
+          <Typed label={`Type to confirm: ${wanted}`} typed={typed} onTyped={type} />
           {isBusy && (
             <p role="status">
               {done} of {chosen.length}

@@ -1,4 +1,5 @@
 /** Avro's binary encoding as JSON text (Apache Avro 1.12, "Binary Encoding"): numbers keep every digit. */
+import { base64Of } from "../message";
 import { ValueError } from "./value_error";
 
 /** Writes one value of a type that begins at the reader's position. */
@@ -100,9 +101,7 @@ function numeral(value: number): string {
   return Number.isFinite(value) ? JSON.stringify(value) : JSON.stringify(String(value));
 }
 
-function base64(bytes: Uint8Array): string {
-  return JSON.stringify(btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")));
-}
+const base64 = (bytes: Uint8Array): string => JSON.stringify(base64Of(bytes));
 
 const PRIMITIVES: Record<string, Writer> = {
   null: () => "null",

@@ -1,6 +1,7 @@
 /** Protobuf messages as JSON text, by the mapping that protobuf itself defines (ProtoJSON). */
 import { createFileRegistry, fromBinary, toJsonString, type DescMessage, type FileRegistry } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { whyOf } from "../../../ui/format";
 import { bytesOf } from "../message";
 import { ValueError } from "./value_error";
 
@@ -15,7 +16,7 @@ export function protobufReader(descriptors: string, messageType: string): (value
         alwaysEmitImplicit: true, // so that `state = NEW` can be searched: zero is not stored
       });
     } catch (error) {
-      throw new ValueError(`it is no ${messageType}: ${error instanceof Error ? error.message : String(error)}`);
+      throw new ValueError(`it is no ${messageType}: ${whyOf(error)}`);
     }
   };
 }
@@ -25,7 +26,7 @@ function typeOf(descriptors: string, messageType: string): { registry: FileRegis
   try {
     registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, bytesOf(descriptors)));
   } catch (error) {
-    throw new ValueError(`the descriptors cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    throw new ValueError(`the descriptors cannot be read: ${whyOf(error)}`);
   }
   const type = registry.getMessage(messageType);
   if (type) return { registry, type };
