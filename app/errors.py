@@ -89,6 +89,10 @@ class ValueSchemaNotFound(ServiceError):
     """The topic has no value schema."""
 
 
+class TopicRestoreNotFound(ServiceError):
+    """No restore of such a topic is remembered."""
+
+
 class IngestTokenNotFound(ServiceError):
     """The topic has no such ingest token."""
 

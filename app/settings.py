@@ -15,8 +15,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
 
 from engine.config import ArchiveConfig, EngineConfig, ScrubConfig
 from engine.errors import InvalidConfig
@@ -67,12 +74,11 @@ def _mapped(value: object) -> object:
     return _parsed(value, '{"CN=spark": ["read:*"]}')
 
 
-# pydantic_settings would take nothing but JSON, and end in a traceback otherwise.
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_listed)]
 
 
-class KafkaSettings(BaseSettings):
+class KafkaSettings(BaseModel):
     """Where the cluster is, and how the service connects to it."""
 
     kafka: str = ""
@@ -181,9 +187,7 @@ SignatureAlgorithm = Literal[
 class Settings(KafkaSettings):
     """The settings of an operator."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=VARIABLE_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen_host: str = "127.0.0.1"
     """Address to listen on; beyond loopback only with credentials, or with `insecure`."""
@@ -532,9 +536,9 @@ class Settings(KafkaSettings):
     jwt_audience: str = ""
     """Required `aud` of a token, or tokens for other services would be accepted."""
 
-    jwt_algorithms: Annotated[
-        tuple[SignatureAlgorithm, ...], NoDecode, BeforeValidator(_listed)
-    ] = get_args(SignatureAlgorithm)
+    jwt_algorithms: Annotated[tuple[SignatureAlgorithm, ...], BeforeValidator(_listed)] = get_args(
+        SignatureAlgorithm
+    )
     """Accepted signature algorithms, separated by commas; all are asymmetric."""
 
     jwt_scope_claim: str = "scope"
@@ -574,9 +578,9 @@ class Settings(KafkaSettings):
     tls_handshake_timeout_ms: Positive = 5_000
     """Timeout of a TLS handshake."""
 
-    client_certificates: Annotated[
-        dict[str, tuple[str, ...]], NoDecode, BeforeValidator(_mapped)
-    ] = Field(default_factory=dict)
+    client_certificates: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_mapped)] = Field(
+        default_factory=dict
+    )
     """Scopes by the subject of a client certificate (RFC 4514), as JSON."""
 
     open_metrics: bool = False
@@ -609,7 +613,7 @@ class Settings(KafkaSettings):
     quota_bytes_out_per_second: NotNegative = 0
     """Bytes of answers per second to one principal; 0: unlimited."""
 
-    default_topic_config: Annotated[dict[str, str], NoDecode, BeforeValidator(_paired)] = Field(
+    default_topic_config: Annotated[dict[str, str], BeforeValidator(_paired)] = Field(
         default_factory=dict
     )
     """Configuration of every topic that does not set the key itself, as `key=value,key=value`."""

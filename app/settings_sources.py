@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from app.settings import VARIABLE_PREFIX, KafkaSettings, Settings, Source
 from schemas.base import field_docstrings
@@ -62,7 +61,7 @@ def read_settings(options: Mapping[str, object], config: Path | None = None) -> 
     """
     file = config or (CONFIG_FILE if CONFIG_FILE.is_file() else None)
     in_file = {} if file is None else _content_of(file)
-    in_environment = EnvSettingsSource(Settings)()
+    in_environment = _in_environment()
     strangers = [*_strangers_in(in_file, file), *_strangers_in_environment()]
     if strangers:
         raise WrongSettings("; ".join(strangers))
@@ -100,10 +99,19 @@ def changed(settings: Settings) -> dict[str, str]:
 
 def _content_of(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb"):  # the source reads a file that is not there as an empty one
-            return TomlConfigSettingsSource(Settings, file)()
-    except (OSError, TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise WrongSettings(f"{file} cannot be read: {error}") from None
+
+
+def _in_environment() -> dict[str, str]:
+    """Return the settings that variables set, whatever their case; an empty one sets nothing."""
+    named = {
+        name.upper().removeprefix(VARIABLE_PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.upper().startswith(VARIABLE_PREFIX) and value
+    }
+    return {name: value for name, value in named.items() if name in Settings.model_fields}
 
 
 def _strangers_in(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Composes the engine, and starts and stops its parts in order; `app` opens a `Runtime`.
 
 The order of the start: scheduler, logs, committer, periodic passes, cleaner, moves, scrubber,
-archive. At a stop the scrubber abandons its pass, moves are left to the next start, the cleaner
-abandons its round, the committer syncs everything appended, the archive takes what is left, the
-scheduler stops, and the logs are closed.
+archive. At a stop the scrubber abandons its pass, restores of topics are given up, moves are left
+to the next start, the cleaner abandons its round, the committer syncs everything appended, the
+archive takes what is left, the scheduler stops, and the logs are closed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from engine.archive.archiver import Archiver
 from engine.archive.store import ObjectStore
+from engine.archive.topic_restores import TopicRestores
 from engine.background.committer import Committer, OnCommit, OnFailure
 from engine.background.mover import PartitionMover
 from engine.background.scrubber import Scrubber
@@ -99,6 +100,8 @@ class Runtime:
         )
         self.archiver: Archiver | None = None
         """Copies everything committed to the object store, if there is one."""
+        self.topic_restores: TopicRestores | None = None
+        """Brings topics back from there."""
         if archive is not None:
             self.archiver = Archiver(
                 self.manager,
@@ -108,6 +111,7 @@ class Runtime:
                 config=self.config.archive,
                 recorder=recorder,
             )
+            self.topic_restores = TopicRestores(self.manager, archive, fs)
         self._life = threading.Lock()
         self._tasks: list[Task] = []
 
@@ -147,6 +151,8 @@ class Runtime:
 
     def _close(self) -> None:
         self.scrubber.stop()
+        if self.topic_restores is not None:
+            self.topic_restores.stop()
         self.mover.stop()
         self.cleaner.stop()
         self.committer.stop()

@@ -243,6 +243,16 @@ OPERATOR_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             }
         ]
     },
+    "TopicRestore": {
+        "topic": "clicks-tuesday",
+        "source": "clicks",
+        "until": 1788000000123,
+        "state": "restoring",
+        "partitions": 4,
+        "total_bytes": 734003200,
+        "restored_bytes": 104857600,
+        "problems": [],
+    },
     "MoveReport": {
         "log_start_offset": 0,
         "high_watermark": 3,

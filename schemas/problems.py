@@ -25,6 +25,7 @@ Code = Literal[
     "group_offset_not_found",
     "idempotency_key_reused",
     "ingest_profile_not_found",
+    "topic_restore_not_found",
     "value_schema_not_found",
     "ingest_token_not_found",
     "internal_error",

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from app.buckets import open_bucket
+from app.client.connection import Connection, Request, json_request, topic_path
 from app.client.failures import Failure
 from app.client.record_lines import iso_ms
 from app.client.terminal import Terminal
@@ -25,6 +26,8 @@ from engine.tools.cold_copy import (
     size_of_copy,
 )
 from engine.types import TopicPartition
+
+_POLL_S: Final = 0.5
 
 _Row = TypeVar("_Row", RestoredPartition, CopiedPartition, upkeep.PartitionStatus)
 
@@ -94,6 +97,31 @@ def restore_directory(terminal: Terminal, url: str, directory: Path, wanted: Wan
     )
     if problems:
         raise ArchiveProblems(f"{len(problems)} problem(s): not everything was restored")
+
+
+def restore_topic(connection: Connection, terminal: Terminal, name: str, wanted: Wanted) -> None:
+    """Have a service bring back a topic of its archive as `name`, and wait until it has."""
+    (source,) = wanted.topics
+    path = topic_path(name, operation="restore")
+    body = {"source": source, "until": wanted.until_ms}
+    report = connection.json(json_request("POST", path, body))
+    read_bytes = 0
+    with terminal.progress("bytes restored", report["total_bytes"]) as meter:
+        while report["state"] in {"waiting", "restoring"}:
+            connection.wait(_POLL_S)
+            report = connection.json(Request("GET", path))
+            meter.advance(report["restored_bytes"] - read_bytes)
+            read_bytes = report["restored_bytes"]
+    if report["state"] == "failed":
+        raise Failure(f"{source} was not restored: {'; '.join(report['problems'])}")
+    _tell_problems(terminal, report["problems"])
+    terminal.result(
+        report,
+        f"restored {source} as {name}: {report['partitions']} partitions, {read_bytes:,} bytes. It "
+        "keeps everything: set retention.ms, retention.bytes or cleanup.policy when it need not",
+    )
+    if report["problems"]:
+        raise ArchiveProblems(f"{len(report['problems'])} problem(s): not everything was restored")
 
 
 def restore_copy_of(

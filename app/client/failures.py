@@ -36,6 +36,7 @@ _ADVICE: Final = {
     "unauthenticated": "Set TIDELOG_API_KEY; `tidelog keys create` creates a key.",
     "forbidden": "Use a key with that scope: `tidelog keys list` shows the scopes of all keys.",
     "ingest_profile_not_found": "`tidelog ingest-profile set` creates one.",
+    "topic_restore_not_found": "tidelog restore --topic TOPIC --as NAME begins one.",
     "value_schema_not_found": "PUT /v1/topics/{topic}/value-schema sets one.",
     "ingest_token_not_found": "`tidelog ingest-token list` lists what there is.",
     "quota_exceeded": "Wait a moment, or ask for a larger quota ({limit} is {limit_value}).",

@@ -49,6 +49,7 @@ from app.errors import (
     RouteNotFound,
     ServiceError,
     SubscriptionNotFound,
+    TopicRestoreNotFound,
     Unauthenticated,
     UnsupportedMediaType,
     ValueSchemaNotFound,
@@ -162,6 +163,7 @@ KINDS: Final[Mapping[type[Exception], Kind]] = {
     IngestProfileNotFound: Kind(
         404, "ingest_profile_not_found", "The topic has no ingest profile"
     ),
+    TopicRestoreNotFound: Kind(404, "topic_restore_not_found", "No restore of such a topic"),
     ValueSchemaNotFound: Kind(404, "value_schema_not_found", "The topic has no value schema"),
     IngestTokenNotFound: Kind(404, "ingest_token_not_found", "No such ingest token"),
     _E.SegmentNotFound: Kind(404, "segment_not_found", "No such segment"),

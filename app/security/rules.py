@@ -140,6 +140,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "deleteTopic": ADMIN,
     "listPartitions": SEE,
     "getPartition": SEE,
+    "restoreTopic": ADMIN,
+    "getTopicRestore": ADMIN,
     "getValueSchema": SEE,
     "putValueSchema": ADMIN,
     "deleteValueSchema": ADMIN,

@@ -37,6 +37,7 @@ from engine.fs.directories import (
 )
 from engine.fs.port import File, FileSystem
 from engine.manager.directories import UNSEEN_PRODUCER_IDS
+from engine.manager.partitions import LeftState
 from engine.segment.file_records import FileRecords
 from engine.types import Buffer, EpochOffset, TopicPartition
 
@@ -203,9 +204,16 @@ class _Target:
 
     fs: FileSystem
     store: ObjectStore
-    directory: Path
-    journal: _Journal
+    journal: _Journal | None
+    """None if what is interrupted is not gone on with."""
     progress: Progress
+
+    def is_done(self, path: Path, made_of: Sequence[str]) -> bool:
+        return self.journal is not None and self.journal.is_done(path, made_of)
+
+    def note(self, path: Path, made_of: Sequence[str]) -> None:
+        if self.journal is not None:
+            self.journal.note(path, made_of)
 
 
 def restore(
@@ -232,9 +240,15 @@ def restore(
                 raise ArchiveError(str(error)) from error
         journal = _Journal(fs, directory, store.url)
         try:
-            target = _Target(fs, store, directory, journal, progress)
+            target = _Target(fs, store, journal, progress)
+
+            def restore_one(one: ArchivedPartition) -> RestoredPartition:
+                path = directory / names.partition_directory_name(one.log)
+                ensure_directory(fs, path)
+                return _restore_one(target, one, path)
+
             with ThreadPoolExecutor(threads, thread_name_prefix="tidelog-restore") as pool:
-                done = list(pool.map(lambda one: _restore_one(target, one), selection.partitions))
+                done = list(pool.map(restore_one, selection.partitions))
             _write_directory(fs, directory, selection, done)
         except BaseException:
             journal.close()
@@ -243,10 +257,25 @@ def restore(
     return done
 
 
-def _restore_one(target: _Target, one: ArchivedPartition) -> RestoredPartition:
+def restore_copy_of(
+    store: ObjectStore, fs: FileSystem, one: ArchivedPartition, path: Path, progress: Progress
+) -> tuple[RestoredPartition, LeftState]:
+    """Fill the empty directory of a log that is to be another one; return how its files are.
+
+    Everything in it is on disk, its name is not. Raises StoreUnavailable, OSError.
+    """
+    done = _restore_one(_Target(fs, store, None, progress), one, path)
+    end, manifest = done.end_offset, one.manifest
+    return done, LeftState(
+        was_clean=False,
+        recovery_points={one.log: _last_base(manifest, end)},
+        log_starts={one.log: min(manifest.log_start_offset, end)},
+        high_watermarks={one.log: end},
+    )
+
+
+def _restore_one(target: _Target, one: ArchivedPartition, path: Path) -> RestoredPartition:
     log, manifest = one
-    path = target.directory / names.partition_directory_name(log)
-    ensure_directory(target.fs, path)
     pieces: list[Piece] = []
     problem: str | None = None
     for base_offset, chain in manifest.chains().items():
@@ -286,7 +315,7 @@ def _restore_segment(
     made_of = [f"{piece.objects[LOG].name}:{piece.size_bytes}" for piece in chain]
     whole: list[Piece] = list(chain)
     problem: str | None = None
-    if target.journal.is_done(path, made_of):
+    if target.is_done(path, made_of):
         target.progress(log, sum(piece.size_bytes for piece in chain))
     else:
         with _complete(fs, path) as file:
@@ -300,7 +329,7 @@ def _restore_segment(
                     whole, problem = whole[:count], str(error)
                     break
         if whole:
-            target.journal.note(path, made_of[: len(whole)])
+            target.note(path, made_of[: len(whole)])
         else:
             fs.remove(path)
     if len(whole) == 1 and whole[0].is_sealed:
@@ -328,7 +357,7 @@ def _restore_companion(
     is_snapshot = kind == SNAPSHOT
     name = names.snapshot_name(end_offset) if is_snapshot else f"{log_path.stem}.{kind}"
     path = log_path.with_name(name)
-    if target.journal.is_done(path, [ref.name]):
+    if target.is_done(path, [ref.name]):
         return
     try:
         content = b"".join(checked(target.store, ref))
@@ -337,7 +366,7 @@ def _restore_companion(
         return
     with _complete(target.fs, path) as file:
         file.append(content)
-    target.journal.note(path, [ref.name])
+    target.note(path, [ref.name])
 
 
 @contextmanager

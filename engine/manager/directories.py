@@ -32,6 +32,7 @@ from engine.fs.names import parse_partition_directory, unique_id_of
 from engine.log.log import Log
 from engine.manager.directory import DataDirectory
 from engine.manager.membership import OfflineLog, decide
+from engine.manager.partitions import Fill
 from engine.manager.topics import Topic
 from engine.types import TopicPartition
 
@@ -170,6 +171,20 @@ class Directories:
                 _LOG.error("%s could not be created in %s: %s", log, directory.path, error)
                 failure = failure or error
         raise failure or StorageOffline("all data directories are offline")
+
+    def take_in(self, topic: Topic, log: TopicPartition, load: Counter[Path], fill: Fill) -> Log:
+        """Create a partition in the directory with the fewest, from files that `fill` writes.
+
+        `load` as in `make`. Raises as `Partitions.take_in`, and TopicConflict.
+        """
+        self.health.ensure_online()
+        for directory in self.online:
+            directory.partitions.ensure_free(topic, log)
+        chosen = self.by_load(load)[0]
+        taken = chosen.partitions.take_in(topic, log, fill)
+        chosen.sync()
+        load[chosen.path] += 1
+        return taken
 
     def retire(self, log: Log) -> None:
         """Rename the directory of a deleted log; the next start does it for an offline disk."""

@@ -8,6 +8,7 @@ replace.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import Counter
@@ -52,6 +53,7 @@ from engine.manager.opening import (
     let_go,
     start,
 )
+from engine.manager.partitions import Fill
 from engine.manager.shared_rooms import SharedRooms
 from engine.manager.topics import (
     Overrides,
@@ -250,6 +252,8 @@ class LogManager(Catalog):
         self._under_way: TopicPartition | None = None
         self._admin = threading.Lock()
         self._deleted: Mapping[str, TopicEntry] = MappingProxyType({})
+        self._arriving: set[str] = set()
+        """The names of topics that are being restored; changed under the admin lock."""
         self._is_open = False
 
     # -- open and close ----------------------------------------------------------------------
@@ -364,16 +368,63 @@ class LogManager(Catalog):
                 same = ensure_same(existing, wanted)
                 self._directories.ensure_topics(self._entries(self._topics))  # as `update_topic`
                 return same, False
-            if name in self._deleted:
-                self._forget(name)
-            if len(self._topics) >= self._config.max_topics:
-                raise PolicyViolation(
-                    f"the limit of {self._config.max_topics} topics is reached",
-                    topic=name,
-                    limit="max_topics",
-                )
+            self._make_room_for(name)
             self._grow(wanted, range(partitions))
             return wanted, True
+
+    def restore_topic(
+        self,
+        name: str,
+        partitions: int,
+        overrides: Overrides,
+        fill: Fill,
+        *,
+        was_compacted: bool,
+    ) -> Topic:
+        """Create a topic whose partitions `fill` writes, one after the other; return it.
+
+        It may take long, and no lock is held meanwhile. Until all its logs are open, the topics
+        file has it as deleted: after a failure, and at a start after a crash, nothing of it stays.
+        Raises TopicConflict if the name is taken, what `create_topic` raises, and what `fill` does.
+        """
+        ensure_valid_name(name)
+        topic = Topic(
+            name, new_topic_id(), partitions, canonical(overrides), was_compacted=was_compacted
+        ).under(self._config.default_topic_config)
+        legal_config(topic, self._config, topic)  # sizes that were legal once stay so
+        with self._admin:
+            self._ensure_open()
+            if name in self._topics:
+                raise TopicConflict(f"topic {name!r} exists; choose another name", topic=name)
+            self._make_room_for(name)
+            tombstones = {**self._deleted, name: replace(topic.entry, deleted=True)}
+            self._directories.write_topics({**self._entries(self._topics), **tombstones})
+            self._deleted = tombstones
+            self._arriving.add(name)
+        load = Counter(log.durability.health.directory for log in self.logs())
+        made: dict[TopicPartition, Log] = {}
+        try:
+            for number in range(partitions):
+                log = TopicPartition(name, number)
+                made[log] = self._directories.take_in(topic, log, load, fill)
+            with self._admin:
+                self._ensure_open()
+                logs = {**self._logs, **made}
+                # Where the restored logs start is written nowhere else.
+                self._directories.each_online(lambda one: one.write_checkpoints(logs.values))
+                kept = {other: entry for other, entry in self._deleted.items() if other != name}
+                topics = {**self._topics, name: topic}
+                self._directories.write_topics({**kept, **_entries_of(topics)})
+                self._deleted = kept
+                self._publish(topics, logs)
+        except BaseException:
+            with self._admin, contextlib.suppress(Overloaded, StorageError, TopicConflict):
+                self._unmake(made)
+                self._forget(name)  # or else the next start does
+            raise
+        finally:
+            self._arriving.discard(name)
+        return topic
 
     def update_topic(
         self,
@@ -581,6 +632,16 @@ class LogManager(Catalog):
         if not self._is_open:
             raise Recovering("the data directory is not open")
 
+    def _make_room_for(self, name: str) -> None:
+        if name in self._arriving:
+            raise TopicConflict(f"topic {name!r} is being restored", topic=name)
+        if name in self._deleted:
+            self._forget(name)
+        limit = self._config.max_topics
+        if len(self._topics) >= limit:
+            reached = f"the limit of {limit} topics is reached"
+            raise PolicyViolation(reached, topic=name, limit="max_topics")
+
     def _grow(self, topic: Topic, numbers: range) -> None:
         """Record the topic, create its partitions with these numbers, then publish it.
 
@@ -616,7 +677,11 @@ class LogManager(Catalog):
 
     def _entries(self, topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
         """Return the content of the topics file, with deleted topics of offline directories."""
-        return {**self._deleted, **{name: topic.entry for name, topic in topics.items()}}
+        return {**self._deleted, **_entries_of(topics)}
+
+
+def _entries_of(topics: Mapping[str, Topic]) -> dict[str, TopicEntry]:
+    return {name: topic.entry for name, topic in topics.items()}
 
 
 def _ensure_on_disk(logs: Iterable[Log]) -> None:

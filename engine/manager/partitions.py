@@ -5,18 +5,21 @@ A deleted partition is renamed at once, and removed after file.delete.delay.ms.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from engine.checkpoint.kafka_files import read_topic_id, write_epochs, write_topic_id
 from engine.errors import (
     CorruptCheckpoint,
     InvalidDataDirectory,
     Overloaded,
+    StorageError,
     StorageFull,
     TopicConflict,
 )
@@ -115,6 +118,10 @@ class LeftState:
     high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+Fill: TypeAlias = Callable[[Topic, TopicPartition, Path], LeftState]
+"""Writes the files of a log into an empty directory, durably, and says where the log ends."""
+
+
 class Partitions:
     """Creates and opens the partitions of one data directory. An OSError takes it offline.
 
@@ -191,6 +198,22 @@ class Partitions:
                 return self.open(topic, log, path, LeftState())
         except (Overloaded, StorageFull):
             self._deletion.discard(path)
+            raise
+
+    def take_in(self, topic: Topic, log: TopicPartition, fill: Fill) -> Log:
+        """Create a partition whose files `fill` writes, and open its log; a failure leaves nothing.
+
+        Raises what `fill` raises, StorageError, and an OSError of a single file.
+        """
+        path = self.path_of(log)
+        try:
+            self.make_directory(topic, path)
+            with self._context.health.trying:
+                left = fill(topic, log, path)
+            return self.open(topic, log, path, left)
+        except BaseException:
+            with contextlib.suppress(Overloaded, StorageError):
+                self._deletion.discard(path)
             raise
 
     def make_directory(self, topic: Topic, path: Path) -> None:

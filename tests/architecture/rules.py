@@ -25,6 +25,9 @@ PATH_METHODS_WITH_IO = frozenset(
 
 SLEEPERS = frozenset({"anyio", "asyncio", "time", "trio"})
 SLEEPS = frozenset(f"{module}.sleep" for module in SLEEPERS)
+MOMENTS = frozenset(
+    {"all_inner_texts", "get_attribute", "inner_text", "is_disabled", "is_enabled", "is_visible"}
+)
 EXCUSES = frozenset({"importorskip", "skip", "skipif", "xfail"})
 EXCUSERS = frozenset({"pytest", "pytest.mark", "unittest"})
 BY_KEYWORD = frozenset({"callback", "command", "delete", "get", "head", "patch", "post", "put"})
@@ -161,6 +164,18 @@ def tests_do_not_sleep(source: Source) -> Iterator[str]:
             yield f"{source.at(node)}: sleeps"
 
 
+def browsers_are_asked_with_patience(source: Source) -> Iterator[str]:
+    """What a page shows is awaited with `expect`: at one moment it may not have been drawn yet."""
+    if not source.path.startswith("tests/console/"):
+        return
+    for statement in source.nodes:
+        if not isinstance(statement, ast.Assert):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and node.attr in MOMENTS:
+                yield f"{source.at(node)}: {node.attr} of one moment"
+
+
 def tests_are_not_excused(source: Source) -> Iterator[str]:
     """No test is skipped or expected to fail; a foreign tool is asked for with `needs`."""
     if source.room != "tests":
@@ -268,6 +283,7 @@ RULES: tuple[Rule, ...] = (
     system_is_called_in_one_place,
     tests_are_not_imported,
     tests_do_not_sleep,
+    browsers_are_asked_with_patience,
     tests_are_not_excused,
     tests_do_not_mock,
     tests_have_a_sentence,

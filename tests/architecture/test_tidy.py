@@ -70,6 +70,11 @@ OFFENCES: list[tuple[Rule, str, str]] = [
         "async def f():\n    await asyncio.sleep(0.1)\n",
     ),
     (
+        rules.browsers_are_asked_with_patience,
+        "tests/console/test_x.py",
+        "assert 'a' in row.inner_text()\n",
+    ),
+    (
         rules.tests_are_not_excused,
         "tests/test_x.py",
         "@pytest.mark.skipif(True)\ndef test_x(): ...\n",

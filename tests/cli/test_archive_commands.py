@@ -256,3 +256,37 @@ def test_a_copy_that_is_damaged_says_so(run: Run, service: Server, tmp_path: Pat
     assert "not everything in the copy is usable" in shown.stderr
     with Server(serve_arguments(tmp_path / "new"), tmp_path / "output.txt") as restored:
         ready(restored)
+
+
+def test_a_topic_is_brought_back_into_the_running_service(run: Run, service: Server) -> None:
+    """`--as`: beside the original, complete when the command ends."""
+    shown = run("restore", "--topic", "clicks", "--as", "clicks-again", "--server", service.url)
+    assert shown.exit_code == 0, shown.output
+    assert "restored clicks as clicks-again: 1 partitions" in shown.stdout
+    with httpx.Client(base_url=service.url) as client:
+        copy = client.get("/v1/topics/clicks-again/partitions/0/records").json()["records"]
+        assert copy == client.get(RECORDS).json()["records"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--as", "copy"), "--as takes one --topic"),
+        (("--topic", "clicks", "--as", "copy", "--dry-run"), "--as takes one --topic"),
+        ((), "say what to restore from"),
+    ],
+)
+def test_what_does_not_fit_together_is_told(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    """Before anything is asked or written."""
+    shown = run("restore", *arguments)
+    assert shown.exit_code == 2
+    assert said in shown.stderr
+
+
+def test_a_topic_that_the_archive_does_not_have_is_refused(run: Run, service: Server) -> None:
+    """With those that it has."""
+    shown = run("restore", "--topic", "klicks", "--as", "copy", "--server", service.url)
+    assert shown.exit_code == 1
+    assert "klicks" in shown.stderr

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser import Console, browsing
 
@@ -75,18 +76,18 @@ def test_back_shows_what_was_applied(console: Console) -> None:
     box.fill("key = k3")
     console.button("Search").click()
     console.text("all read").wait_for()
-    assert console.rows("Messages").count() == 2
+    expect(console.rows("Messages")).to_have_count(2)
     console.page.get_by_label("Partition").select_option("1")
     console.text("1 found").wait_for()
     console.page.go_back()
     console.text("2 found").wait_for()
-    assert box.input_value() == "key = k3"
+    expect(box).to_have_value("key = k3")
     console.page.go_back()
     console.text("scanned 60 of 60").wait_for()
-    assert box.input_value() == ""
+    expect(box).to_have_value("")
     console.page.go_forward()
     console.text("2 found").wait_for()
-    assert box.input_value() == "key = k3"
+    expect(box).to_have_value("key = k3")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_each_link_of_each_page_leads_somewhere(console: Console) -> None:
                 continue
             console.page.goto(url)
             console.page.wait_for_load_state("networkidle")
-            assert console.text("There is no such page").count() == 0, url
-            assert console.page.locator(".failure").count() == 0, url
+            expect(console.text("There is no such page")).to_have_count(0)
+            expect(console.page.locator(".failure")).to_have_count(0)
         console.page.goto(f"{console.url}/console/{path}")
     assert len(seen) > 20

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Console, browsing
 from tests.support.credentials import create_key
@@ -37,7 +37,7 @@ def test_a_restarted_service_is_found_again(browser: Browser, tmp_path: Path) ->
             first.close()
             console.page.clock.fast_forward("00:30")
             console.text("The service does not answer").wait_for()
-            assert console.page.get_by_role("link", name="events").is_visible()
+            expect(console.page.get_by_role("link", name="events")).to_be_visible()
             with serving(tmp_path / "data", port=port):
                 console.page.clock.fast_forward("00:30")
                 console.text("The service does not answer").wait_for(state="hidden")
@@ -83,19 +83,20 @@ def test_a_key_that_reads_sees_no_button_it_may_not_press(browser: Browser, tmp_
         with browsing(browser, served.url) as console:
             open_with_key(console, "topics/events/messages?open=0/0", reader)
             console.text("Offset 0").wait_for()
-            assert console.button("Replay to a topic").count() == 0
+            expect(console.button("Replay to a topic")).to_have_count(0)
             console.page.get_by_role("link", name="Configuration").click()
             console.page.get_by_text("retention.ms").first.wait_for()
             names = ("Delete topic", "Add partitions", "No changes", "Use default")
-            assert [console.button(name).count() for name in names] == [0] * 4
-            assert console.page.get_by_label("retention.ms", exact=True).count() == 0
+            for name in names:
+                expect(console.button(name)).to_have_count(0)
+            expect(console.page.get_by_label("retention.ms", exact=True)).to_have_count(0)
             console.page.get_by_role("link", name="Produce").click()
             console.text("may not append").wait_for()
             console.page.get_by_role("link", name="Overview").click()
             console.text("need a key with the scope").wait_for()
             console.page.get_by_role("navigation").get_by_role("link", name="Topics").click()
             console.page.get_by_role("link", name="events").wait_for()
-            assert console.button("Create topic").count() == 0
+            expect(console.button("Create topic")).to_have_count(0)
             console.page.goto("about:blank")  # it asks no more
             console.errors.clear()  # 403 of what a page asked before it knew the scopes
 
@@ -112,7 +113,7 @@ def test_a_key_is_forgotten_by_a_reload_unless_it_is_kept(browser: Browser, tmp_
         console.text("There are no topics yet").wait_for()
         console.page.reload()
         console.text("There are no topics yet").wait_for()
-        assert console.button("API key in use").is_visible()
+        expect(console.button("API key in use")).to_be_visible()
         stored = console.page.evaluate("[Object.keys(localStorage).length, document.cookie]")
         assert stored == [0, ""]
         console.errors.clear()  # the answers 401
@@ -140,7 +141,7 @@ def test_the_console_works_below_a_prefix(browser: Browser, tmp_path: Path) -> N
             console.open("topics/events/produce")
             console.open("topics/events/messages?from=live")
             console.text("Live").wait_for()
-            reference = console.page.get_by_role("link", name="API reference").get_attribute("href")
-        assert reference == "/logs/tide/docs"
+            reference = console.page.get_by_role("link", name="API reference")
+            expect(reference).to_have_attribute("href", "/logs/tide/docs")
         assert [path for path in asked if not path.startswith("/logs/tide/")] == []
         assert len(asked) > 20

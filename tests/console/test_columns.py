@@ -2,12 +2,13 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, expect
 
 from tests.console.test_messages import fill
 from tests.support.browser import Console
@@ -30,9 +31,8 @@ def flights(console: Console, client: httpx.Client) -> Console:
     return console
 
 
-def cells(console: Console) -> list[list[str]]:
-    console.rows("Messages").nth(len(FLIGHTS) - 1).wait_for()
-    return [row.locator(".m-column").all_inner_texts() for row in console.rows("Messages").all()]
+def cells(console: Console, row: int) -> Locator:
+    return console.rows("Messages").nth(row).locator(".m-column")
 
 
 def test_columns_are_chosen_typed_and_in_the_address(flights: Console) -> None:
@@ -40,15 +40,15 @@ def test_columns_are_chosen_typed_and_in_the_address(flights: Console) -> None:
     flights.open("topics/flights/messages?from=earliest")
     flights.button("Columns").click()
     flights.page.get_by_label("value.dest").check()
-    assert cells(flights)[:2] == [["BOS"], ["MIA"]]
+    expect(cells(flights, 0)).to_have_text(["BOS"])
+    expect(cells(flights, 1)).to_have_text(["MIA"])
     typed = flights.page.get_by_label("Columns", exact=True).and_(flights.page.locator("input"))
     typed.fill('value.delay value["a.b"] header.type value.nothing value.tags')
-    assert cells(flights)[3] == ["3", "[3]", "flight", "\N{EN DASH}", '{"x":null}']
-    row = flights.rows("Messages").first
-    kinds = row.locator(".m-column").evaluate_all("all => all.map(one => one.className)")
+    expect(cells(flights, 3)).to_have_text(["3", "[3]", "flight", "\N{EN DASH}", '{"x":null}'])
+    kinds = cells(flights, 0).evaluate_all("all => all.map(one => one.className)")
     assert ["json-number" in kinds[0], "json-string" in kinds[2]] == [True, True]
     flights.page.reload()
-    assert cells(flights)[3][0] == "3"
+    expect(cells(flights, 3).first).to_have_text("3")
     flights.button("Columns").click()
     typed.fill("valeu.x")
     flights.text("is not a field").wait_for()
@@ -67,9 +67,9 @@ def test_a_view_is_kept_by_its_name(flights: Console) -> None:
     flights.page.get_by_role("link", name="late").click()
     flights.rows("Messages").nth(3).wait_for(state="detached")
     flights.rows("Messages").nth(2).wait_for()
-    assert flights.rows("Messages").first.locator(".m-column").inner_text() == "1"
+    expect(flights.rows("Messages").first.locator(".m-column")).to_have_text("1")
     flights.button("Forget late").click()
-    assert flights.page.get_by_role("link", name="late").count() == 0
+    expect(flights.page.get_by_role("link", name="late")).to_have_count(0)
 
 
 def test_the_message_beside_the_list_has_the_width_one_wants(flights: Console) -> None:
@@ -138,6 +138,7 @@ def test_a_message_is_changed_and_appended_again(flights: Console, client: httpx
     flights.open("topics/flights/messages?from=earliest&open=0/0")
     flights.button("Edit and produce").click()
     value = flights.page.get_by_label("Value", exact=True)
+    expect(value).to_have_value(re.compile("BOS"))
     assert json.loads(value.input_value()) == FLIGHTS[0]["value"]
     value.fill('{"dest": "SEA"}')
     flights.button("Append record").click()
@@ -153,7 +154,9 @@ def test_a_message_of_bytes_is_changed_as_a_line(console: Console, client: httpx
     fill(client, "raw", [{"value": "AP8=", "value_encoding": "base64"}])
     console.open("topics/raw/messages?from=earliest&open=0/0")
     console.button("Edit and produce").click()
-    line: dict[str, Any] = json.loads(console.page.get_by_label("Records").input_value())
+    records = console.page.get_by_label("Records")
+    expect(records).to_have_value(re.compile("base64"))
+    line: dict[str, Any] = json.loads(records.input_value())
     assert (line["value"], line["value_encoding"]) == ("AP8=", "base64")
 
 
@@ -177,7 +180,7 @@ def test_a_topic_is_cloned_and_recreated(console: Console, client: httpx.Client)
     console.open("topics/one/configuration")
     console.button("Recreate").click()
     dialog = console.page.get_by_role("dialog")
-    assert dialog.get_by_role("button", name="Delete and recreate").is_disabled()
+    expect(dialog.get_by_role("button", name="Delete and recreate")).to_be_disabled()
     dialog.get_by_label("Type the topic's name").fill("one")
     dialog.get_by_role("button", name="Delete and recreate").click()
     dialog.wait_for(state="detached")
@@ -198,7 +201,7 @@ def test_topics_are_deleted_together(console: Console, client: httpx.Client) -> 
     console.button("Delete 3 topics").click()
     client.patch("/v1/topics/a2", json={"config": {"retention.ms": "1000000"}}).raise_for_status()
     dialog = console.page.get_by_role("dialog")
-    assert dialog.get_by_role("button", name="Delete topics").is_disabled()
+    expect(dialog.get_by_role("button", name="Delete topics")).to_be_disabled()
     dialog.get_by_label("Type to confirm").fill("delete 3 topics")
     dialog.get_by_role("button", name="Delete topics").click()
     dialog.get_by_text("1 topic could not be deleted").wait_for()

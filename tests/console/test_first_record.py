@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser import Console
 
@@ -24,7 +25,7 @@ def test_the_first_record_appears_while_the_person_watches(
     client.post("/v1/topics/events/records", json={"records": [record]}).raise_for_status()
     row = console.rows("Messages").first
     row.wait_for()
-    assert "<img src=x onerror=alert(1)>" in row.inner_text()
+    expect(row).to_contain_text("<img src=x onerror=alert(1)>")
 
 
 def test_a_topic_is_created_found_and_deleted(console: Console, client: httpx.Client) -> None:
@@ -47,7 +48,7 @@ def test_a_topic_is_created_found_and_deleted(console: Console, client: httpx.Cl
     console.open("topics/web-events/configuration")
     console.button("Delete topic").click()
     confirm = console.page.get_by_role("dialog").get_by_role("button", name="Delete topic")
-    assert confirm.is_disabled()
+    expect(confirm).to_be_disabled()
     console.page.get_by_label("Type the topic's name").fill("web-events")
     confirm.click()
     console.page.get_by_role("heading", name="Topics", exact=True).wait_for()

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser import Console
 
@@ -51,7 +52,7 @@ def test_a_profile_is_made_and_a_signed_delivery_is_stored(
     [record] = records(client)
     assert (record["key"], record["value"]) == ("me", {"who": "me"})
     console.page.get_by_role("region", name="Deliveries").get_by_text("me", exact=True).wait_for()
-    assert console.button("Send the same again").is_enabled()
+    expect(console.button("Send the same again")).to_be_enabled()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_profile_goes_when_the_topic_was_typed(console: Console, client: httpx
     console.open("topics/hooks/ingest")
     console.button("Delete profile").click()
     confirm = console.page.get_by_role("dialog").get_by_role("button", name="Delete profile")
-    assert confirm.is_disabled()
+    expect(confirm).to_be_disabled()
     console.page.get_by_label("Type the topic's name").fill("hooks")
     assert client.get(PROFILE).status_code == 200
     confirm.click()

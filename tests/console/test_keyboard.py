@@ -1,11 +1,12 @@
 """The main tasks without a mouse, and pages that scroll in one place only."""
 
+import re
 import shutil
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Console, browsing
 from tests.support.server import Served
@@ -47,7 +48,7 @@ def test_a_topic_is_found_and_read_by_keys(console: Console) -> None:
     detail.get_by_text("Offset 58").wait_for()
     press(console, "Escape")
     detail.wait_for(state="hidden")
-    assert "open=" not in console.page.url
+    expect(console.page).not_to_have_url(re.compile("open="))
     press(console, "ArrowDown", "Enter")
     detail.get_by_text("Offset 57").wait_for()
 

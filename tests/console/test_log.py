@@ -1,9 +1,11 @@
 """The log as a picture: it shows what lies on disk, and announces what then happens."""
 
+import re
 from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser import Console
 
@@ -63,8 +65,8 @@ def test_a_read_is_explained_as_the_path_that_it_takes(
     base = facts["segment_base_offset"]
     console.text(f"greatest base offset at or below 7 begins at {base}.").wait_for()
     console.text("holds offset 7").wait_for()
-    assert console.page.locator(".strip .path").is_visible()
-    assert "offset=7" in console.page.url
+    expect(console.page.locator(".strip .path")).to_be_visible()
+    expect(console.page).to_have_url(re.compile(re.escape("offset=7")))
     console.page.reload()
     console.text("holds offset 7").wait_for()
     console.page.get_by_label("Explain a read from").fill("999")
@@ -83,7 +85,7 @@ def test_retention_is_shaded_before_anything_is_removed(
     console.button("Retention…").click()
     console.button("Show what would be removed").click()
     console.text(f"{len(due)} segments of").wait_for()
-    assert console.page.locator(".shade.removed").count() == len(due)
+    expect(console.page.locator(".shade.removed")).to_have_count(len(due))
     assert len(segments(client)) == before
     console.button("Remove them now").click()
     console.page.get_by_role("dialog").wait_for(state="hidden")
@@ -98,7 +100,7 @@ def test_what_a_deletion_and_a_truncation_give_up_is_told_before(
     console.button("Delete records…").click()
     console.page.get_by_label("Delete what is below offset").fill("5")
     console.text("5 offsets are given up.").wait_for()
-    assert console.button("Delete them").is_disabled()  # the same ceremony for the same loss
+    expect(console.button("Delete them")).to_be_disabled()  # the same ceremony for the same loss
     console.page.get_by_label("Type the topic's name").fill("events")
     console.button("Delete them").click()
     console.page.get_by_role("dialog").wait_for(state="hidden")
@@ -106,7 +108,7 @@ def test_what_a_deletion_and_a_truncation_give_up_is_told_before(
     console.button("Truncate…").click()
     console.page.get_by_label("New log end").fill("9")
     console.text("3 offsets are given up.").wait_for()
-    assert console.button("Truncate").is_disabled()
+    expect(console.button("Truncate")).to_be_disabled()
     console.page.get_by_label("Type the topic's name").fill("events")
     console.button("Truncate").click()
     console.page.get_by_role("dialog").wait_for(state="hidden")
@@ -139,7 +141,7 @@ def test_compaction_shows_its_range_first(console: Console, client: httpx.Client
     console.button("Compaction…").click()
     console.button("Show what would be compacted").click()
     console.text("are compacted for the first time").wait_for()
-    assert console.page.locator(".shade.dirty").count() > 0
+    expect(console.page.locator(".shade.dirty")).not_to_have_count(0)
     console.button("Compact now").click()
     console.page.get_by_role("dialog").wait_for(state="hidden")
     kept = client.get(f"{LOG}/records").json()["records"]
@@ -154,4 +156,4 @@ def test_segments_are_chosen_by_keyboard(console: Console) -> None:
     console.page.keyboard.press("ArrowLeft")
     base = names[-2].split(",")[0].removeprefix("Segment ")
     console.text(f"Inside segment {base}").wait_for()
-    assert f"segment={base}" in console.page.url
+    expect(console.page).to_have_url(re.compile(re.escape(f"segment={base}")))

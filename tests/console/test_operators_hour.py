@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Console, browsing
 from tests.support.server import Served, serving
@@ -60,12 +60,12 @@ def test_an_operators_hour(
         client.post("/v1/topics/orders/partitions/0/records", json=records).raise_for_status()
         seen(console, "1,234")
         behind = console.page.get_by_role("region", name="Groups behind", exact=True)
-        assert behind.get_by_role("link", name="billing").is_visible()
+        expect(behind.get_by_role("link", name="billing")).to_be_visible()
 
         client.post("/v1/topics/hooks/ingest", content=b"{}")
         seen(console, "signature missing")
         refused = console.page.get_by_role("region", name="Refused last", exact=True)
-        assert refused.get_by_role("link", name="hooks").is_visible()
+        expect(refused.get_by_role("link", name="hooks")).to_be_visible()
 
         look: Any = os.statvfs
 
@@ -77,10 +77,10 @@ def test_an_operators_hour(
         with monkeypatch.context() as disk:
             disk.setattr(os, "statvfs", nearly_full)
             seen(console, "is nearly full")
-            assert console.text("appends are refused with 507").is_visible()
+            expect(console.text("appends are refused with 507")).to_be_visible()
         console.text("Nothing needs attention").wait_for()
 
         directory = local(served.service).manager.directories[1]
         directory.fail(OSError(5, "Input/output error"))
         seen(console, f"since a disk failed: {directory.directory}")
-        assert console.text("Look at the disk, then restart the service").is_visible()
+        expect(console.text("Look at the disk, then restart the service")).to_be_visible()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Console, browsing
 from tests.support.server import Served, serving
@@ -62,7 +62,7 @@ def test_it_is_paused_pushed_again_and_deleted(console: Console, client: httpx.C
     part = console.page.get_by_role("region", name="Partitions").locator("tbody tr")
     part.get_by_text("200").wait_for()
     again = console.button("Push events again from…")
-    assert again.is_disabled()
+    expect(again).to_be_disabled()
     console.button("Send a test").click()
     console.text("The test was answered with 200").wait_for()
 
@@ -80,7 +80,7 @@ def test_it_is_paused_pushed_again_and_deleted(console: Console, client: httpx.C
 
     console.button("Delete…").click()
     confirm = console.page.get_by_role("dialog").get_by_role("button", name="Delete subscription")
-    assert confirm.is_disabled()
+    expect(confirm).to_be_disabled()
     console.page.get_by_label("Type the subscription's name").fill("mirror")
     confirm.click()
     console.text("Nothing is pushed yet").wait_for()

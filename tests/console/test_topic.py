@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.browser import Console
 
@@ -28,7 +29,7 @@ def test_a_record_is_appended_as_it_was_typed(console: Console, client: httpx.Cl
     console.page.get_by_label("Value of header 1").fill("4bf9")
     console.page.get_by_label("Value", exact=True).fill('{"n": 12345678901234567890}')
     console.page.get_by_label("Partition").select_option("1")
-    assert "12345678901234567890" in console.page.get_by_label("The curl").inner_text()
+    expect(console.page.get_by_label("The curl")).to_contain_text("12345678901234567890")
     console.button("Append record").click()
     console.page.get_by_role("link", name="offset 0").click()
     console.text("12345678901234567890").wait_for()
@@ -43,7 +44,7 @@ def test_a_pasted_file_becomes_one_record_a_line(console: Console, client: httpx
     console.button("NDJSON, many records").click()
     console.page.get_by_label("Records").fill('{"value": 1}\n{"a": 2}\nnot JSON')
     console.text("line 3").wait_for()
-    assert console.button("Append record").is_disabled()
+    expect(console.button("Append record")).to_be_disabled()
     console.page.get_by_label("Records").fill('{"key": "x", "value": 1}\n{"a": 2}')
     console.page.get_by_label("Partition").select_option("0")
     console.button("Append 2 records").click()
@@ -70,7 +71,7 @@ def test_a_change_is_reviewed_and_never_overwrites_another(
     console.open("topics/events/configuration")
     console.page.get_by_label("retention.ms", exact=True).fill("2 d")
     console.button("Review 1 change").click()
-    assert "172800000" in console.page.get_by_role("dialog").inner_text()
+    expect(console.page.get_by_role("dialog")).to_contain_text("172800000")
     client.patch("/v1/topics/events", json={"config": {"segment.ms": "1000000"}}).raise_for_status()
     console.button("Apply").click()
     console.text("The topic was changed meanwhile").wait_for()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Console, browsing
 from tests.support.server import serving
@@ -45,7 +45,7 @@ def test_a_schema_is_tried_stored_used_and_deleted(console: Console, client: htt
     console.open("topics/orders/messages?from=earliest&columns=value.city&filter=value.id+<+3")
     rows = console.rows("Messages")
     rows.nth(1).wait_for()
-    assert [one.locator(".m-column").inner_text() for one in rows.all()] == ["Köln", "Bonn"]
+    expect(rows.locator(".m-column")).to_have_text(["Köln", "Bonn"])
     rows.first.click()
     console.page.get_by_label("Value as JSON").get_by_text("Köln").wait_for()
     console.page.get_by_label("Show the value as").get_by_text("Hex").click()
@@ -97,12 +97,12 @@ def test_hidden_fields_are_on_no_page_and_in_no_file(browser: Browser, tmp_path:
         client.post(path, json={"records": [record]}).raise_for_status()
         console.open("topics/orders/messages?open=0/0")
         console.text("Hidden by the service").wait_for()
-        assert not console.button("Edit and produce").count()
+        expect(console.button("Edit and produce")).to_have_count(0)
         shown = console.page.locator("main").inner_text()
         assert ("4111" in shown, '"n":1' in shown) == (False, True)
         for view, secret in (("Text", "4111"), ("Hex", "34 31 31 31")):
             console.page.get_by_label("Show the value as").get_by_text(view).click()
-            assert secret not in console.page.get_by_label(f"Value as {view}").inner_text()
+            expect(console.page.get_by_label(f"Value as {view}")).not_to_contain_text(secret)
         console.button("Download").click()
         console.text("hide value.card, header.auth, key").wait_for()
         with console.page.expect_download() as download:
@@ -112,14 +112,14 @@ def test_hidden_fields_are_on_no_page_and_in_no_file(browser: Browser, tmp_path:
         console.button("Replay to a topic").first.click()
         console.page.get_by_label("To topic").fill("other")
         console.text("cannot be sent again from this page").wait_for()
-        assert console.button("Append").is_disabled()
+        expect(console.button("Append")).to_be_disabled()
         console.open("topics/orders/messages?filter=value.card+%3D+4111")
         console.text("No message").first.wait_for()
         console.open("topics/orders/messages?from=live")
         console.page.locator(".progress").get_by_text("Live", exact=True).wait_for()
         client.post(path, json={"records": [record]}).raise_for_status()
         console.rows("Messages").first.wait_for()
-        assert "4111" not in console.page.locator("main").inner_text()
+        expect(console.page.locator("main")).not_to_contain_text("4111")
         console.open("topics/orders/ingest")
         console.page.get_by_label("Deliveries").get_by_text("a/b").first.wait_for()
-        assert "4111" not in console.page.locator("main").inner_text()
+        expect(console.page.locator("main")).not_to_contain_text("4111")

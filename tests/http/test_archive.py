@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,80 @@ async def test_a_bucket_that_is_gone_is_503_for_what_only_it_has(tmp_path: Path)
         refused = await api.client.patch("/v1/topics/events", json=off)
         assert refused.json()["code"] == "policy_violation"
         assert refused.json()["local_log_start_offset"] >= offsets["local_log_start_offset"]
+
+
+async def restored(api: Api, name: str) -> Any:
+    """How the restore of a topic of that name has ended."""
+    return await told(
+        api,
+        f"/v1/topics/{name}/restore",
+        lambda body: body.get("state") not in {"waiting", "restoring"},
+    )
+
+
+async def test_a_deleted_topic_is_brought_back_under_another_name(tmp_path: Path) -> None:
+    """With its offsets and records, in a topic that keeps everything; the original stays away."""
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
+        await api.create(retention_ms="-1")
+        await api.append("one", "two")
+        await told(api, f"{LOG}/offsets", lambda body: body.get("archived_offset") == 2)
+        before = (await api.client.get(RECORDS)).json()["records"]
+        until = int(time.time() * 1000)
+        await api.client.delete("/v1/topics/events")
+        body = {"source": "events", "until": until}
+        answer = await api.client.post("/v1/topics/copy/restore", json=body)
+        assert answer.status_code == 202, answer.text
+        report = await restored(api, "copy")
+        assert (report["state"], report["problems"]) == ("done", [])
+        assert report["restored_bytes"] == report["total_bytes"] > 0
+        records = "/v1/topics/copy/partitions/0/records"
+        assert (await api.client.get(records)).json()["records"] == before
+        config = (await api.client.get("/v1/topics/copy")).json()["config"]
+        assert config["retention.ms"] == {"value": "-1", "source": "topic"}
+        assert (await api.client.get("/v1/topics/events")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "code"),
+    [
+        ("events", {"source": "events"}, 409, "topic_conflict"),
+        ("copy", {"source": "nothing"}, 404, "topic_not_found"),
+        ("co py", {"source": "events"}, 422, "invalid_topic_name"),
+        ("copy", {}, 422, "invalid_request"),
+    ],
+)
+async def test_what_cannot_be_brought_back_is_refused(
+    tmp_path: Path, name: str, body: dict[str, str], status: int, code: str
+) -> None:
+    """With what is wrong; the groups of a topic that is there are untouched."""
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
+        await api.create()
+        await api.append("one")
+        cursor = "/v1/groups/g/offsets/events/0"
+        await api.client.put(cursor, json={"offset": 1})
+        await told(api, f"{LOG}/offsets", lambda body: body.get("archived_offset") == 1)
+        answer = await api.client.post(f"/v1/topics/{name}/restore", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+        assert (await api.client.get(cursor)).json()["offset"] == 1
+        none = await api.client.get("/v1/topics/copy/restore")
+        assert (none.status_code, none.json()["code"]) == (404, "topic_restore_not_found")
+
+
+async def test_without_an_archive_nothing_is_brought_back(api: Api) -> None:
+    """The answer says what the service was started without."""
+    answer = await api.client.post("/v1/topics/copy/restore", json={"source": "events"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "policy_violation")
+    assert "--archive" in answer.json()["detail"]
+
+
+async def test_only_who_may_read_a_topic_brings_it_back(tmp_path: Path) -> None:
+    """Otherwise a copy would show what its original does not."""
+    admin = create_key(tmp_path / "data", "admin", "admin:*", "read:copy")
+    url = f"file://{tmp_path}/bucket"
+    async with running(tmp_path / "data", archive=url) as api:
+        answer = await api.client.post(
+            "/v1/topics/copy/restore", json={"source": "events"}, headers=bearer(admin)
+        )
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

@@ -17,8 +17,10 @@ from app.api.routes.shared import (
     ref,
 )
 from app.http.answers import AnswerResponse
+from app.operations import topic_restores
 from app.operations import topics as operations
 from app.operations.request_content import parse_model
+from schemas.restores import RestoreTopic, TopicRestore
 from schemas.topics import (
     ListParameters,
     Partition,
@@ -161,6 +163,44 @@ async def list_partitions(exchange: ExchangeDep, topic: TopicPath) -> AnswerResp
 async def get_partition(partition: PartitionDep) -> AnswerResponse:
     """Describe one partition."""
     return AnswerResponse(await operations.get_partition(partition))
+
+
+@router.post(
+    "/{topic}/restore",
+    operation_id="restoreTopic",
+    status_code=202,
+    responses={
+        **answers(202, TopicRestore, "The restore is queued; `getTopicRestore` has its progress"),
+        **problems(404, 408, 409, 413, 415, 422, 501, 507),
+    },
+    openapi_extra=body_of(
+        "application/json",
+        schema=ref(RestoreTopic),
+        example={"source": "clicks", "until": 1788000000123},
+    ),
+)
+async def restore_topic(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Bring a topic back from the archive, as a new topic of this name.
+
+    It has the records, offsets and leader epochs of the original at that time. Nothing of it is
+    ever removed until its configuration says so: retention and compaction are off. It needs the
+    scope `read` for the original, and appears once it is complete. A stop of the service ends it.
+    """
+    wanted = parse_model(await exchange.control_body(), RestoreTopic)
+    return AnswerResponse(await topic_restores.restore_topic(exchange, topic, wanted))
+
+
+@router.get(
+    "/{topic}/restore",
+    operation_id="getTopicRestore",
+    responses={
+        **answers(200, TopicRestore, "The progress of the restore, or its end"),
+        **problems(404, 422, 501),
+    },
+)
+async def get_topic_restore(exchange: ExchangeDep, topic: TopicPath) -> AnswerResponse:
+    """Return the progress of a restore that was requested since the start."""
+    return AnswerResponse(topic_restores.get_topic_restore(exchange, topic))
 
 
 @router.get(

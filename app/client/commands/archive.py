@@ -7,14 +7,17 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from app.client.commands.session import JsonOption, terminal_session
+from app.client.access import with_access
+from app.client.commands.session import JsonOption, ServerOption, session, terminal_session
+from app.client.connection import DEFAULT_SERVER
 
 SourceArgument: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="SOURCE",
         help="The archive: s3://bucket/folder, gs://…, az://… or file:///folder; or the folder of "
-        "a plain copy.",
+        "a plain copy. With --as the service knows it.",
+        show_default=False,
     ),
 ]
 UrlArgument: TypeAlias = Annotated[
@@ -34,9 +37,10 @@ UntilOption: TypeAlias = Annotated[
 archive = typer.Typer(add_completion=False, no_args_is_help=True, help="Look after an archive.")
 
 
+@with_access
 def restore(
     *,
-    source: SourceArgument,
+    source: SourceArgument = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="The new data directory; it must be empty.")
     ] = None,
@@ -48,6 +52,13 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what there is to restore.")
     ] = False,
+    new_name: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Into a running service, as a new topic of this name."
+        ),
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
     as_json: JsonOption = False,
 ) -> None:
     """Make a data directory from an archive, or from a copy of a data directory.
@@ -59,18 +70,32 @@ def restore(
     An interrupted restore goes on when the same command is run again; until
     its end the directory cannot be served. The exit code is 1 if something is
     damaged; what comes before the damage is restored.
+
+    With --as a running service brings back one topic of its own archive, which
+    may be deleted, beside those that it has:
+
+    tidelog restore --topic clicks --until 2026-11-24T09:00Z --as clicks-tuesday
     """
     from app.client.archive import (  # noqa: PLC0415 - it loads the engine
         Wanted,
         restore_copy_of,
         restore_directory,
+        restore_topic,
         show_selection,
         verify_archive,
     )
     from app.client.failures import Failure  # noqa: PLC0415 - beside it
 
+    wanted = Wanted(tuple(topics or ()), until)
+    if new_name is not None:
+        with session(server, as_json=as_json) as (connection, terminal):
+            if source or data_dir or dry_run or verify_only or len(wanted.topics) != 1:
+                raise Failure("--as takes one --topic, --until and --server, and nothing else", 2)
+            restore_topic(connection, terminal, new_name, wanted)
+        return
     with terminal_session(as_json=as_json) as terminal:
-        wanted = Wanted(tuple(topics or ()), until)
+        if source is None:
+            raise Failure("say what to restore from: the URL of an archive, or a folder", 2)
         is_copy = "://" not in source
         looks_only = dry_run or verify_only
         if is_copy and (data_dir is not None or looks_only):

@@ -16,9 +16,11 @@ from app.store.local.log_gauges import has_late_transaction, space_of
 from app.store.local.partition import LocalPartition
 from app.store.local.transactions import Transactions
 from app.store.port import StoreTotals, TopicFigures, Topics
+from engine.archive.topic_restores import TopicRestore, TopicRestores
 from engine.background.mover import MoveReport
 from engine.background.scrubber import ScrubReport
 from engine.clock import Clock
+from engine.errors import PolicyViolation
 from engine.fs.port import FileSystem, Space
 from engine.log.log import Log
 from engine.manager.topics import Overrides, Topic
@@ -182,6 +184,23 @@ class LocalTopics(Topics):
     async def moves(self) -> list[MoveReport]:
         """Return the moves of partitions that are remembered, the newest last."""
         return await self._workers.administer(self._runtime.mover.reports)
+
+    async def restore(self, name: str, source: str, until_ms: int | None) -> TopicRestore:
+        """Begin to restore a topic of the archive as `name`; raises as `TopicRestores.start`."""
+        restores = self._restores()
+        return await self._workers.administer(
+            lambda: restores.start(name, source, until_ms, self._ensure_resources)
+        )
+
+    def last_restore(self, name: str) -> TopicRestore | None:
+        """Return the last restore of a topic of that name, if one is remembered."""
+        return self._restores().report(name)
+
+    def _restores(self) -> TopicRestores:
+        restores = self._runtime.topic_restores
+        if restores is None:
+            raise PolicyViolation("this service has no archive: it was started without --archive")
+        return restores
 
     @property
     def scrub_report(self) -> ScrubReport | None:

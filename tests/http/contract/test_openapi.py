@@ -50,6 +50,8 @@ OPERATIONS = {
     "checkIngestWithToken",
     "allowIngest",
     "allowIngestWithToken",
+    "restoreTopic",
+    "getTopicRestore",
     "getValueSchema",
     "putValueSchema",
     "deleteValueSchema",

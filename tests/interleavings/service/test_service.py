@@ -27,6 +27,7 @@ OTHERS = {
     "listTopics",
     "getAppendOutcome",
     "getMove",
+    "getTopicRestore",
     "listGroups",
     "listGroupOffsets",
     "getGroupOffset",
