@@ -8,8 +8,8 @@ export default defineConfig(
   js.configs.recommended,
   ts.configs.strictTypeChecked,
   ts.configs.stylisticTypeChecked,
-  hooks.configs.flat["recommended-latest"],
   {
+    plugins: { "react-hooks": hooks },
     languageOptions: {
       parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
     },
@@ -17,9 +17,7 @@ export default defineConfig(
       "@typescript-eslint/no-confusing-void-expression": ["error", { ignoreArrowShorthand: true }],
       // Numbers and bigints are texts of pages and addresses everywhere; undefined and objects are refused still.
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
-      "react-hooks/immutability": "off", // Preact's signals are written, and are no state of a component
-      "react-hooks/exhaustive-deps": "off", // effects run again by what they name; signals do the rest
-      "react-hooks/refs": "off", // the latest function of a page, which a timer calls
+      "react-hooks/rules-of-hooks": "error", // the others are for React's compiler, and its state
       "@typescript-eslint/no-non-null-assertion": "off", // what is at an index that was just looked up
       "no-control-regex": "off", // the console looks for such characters
     },
