@@ -241,13 +241,13 @@ def names_say_something(source: Source) -> Iterator[str]:
 
 def braces_are_filled(source: Source) -> Iterator[str]:
     """No part of an f-string has a name in braces that is printed as it stands."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.JoinedStr):
             continue
-        written = ast.get_source_segment(source.text, node) or ""
         for part in node.values:
             text = part.value if isinstance(part, ast.Constant) else ""
             for name in re.findall(r"\{[A-Za-z_][\w.]*\}", str(text)):
+                written = ast.get_source_segment(source.text, node) or ""
                 if "{" + name + "}" not in written:  # doubled on purpose
                     yield f"{source.path}:{node.lineno}: {name}"
 

@@ -49,7 +49,7 @@ function useHistory(facts: Facts | undefined): Map<string, Point[]> {
   const seen = useRef<Facts | undefined>(undefined);
   if (facts && facts !== seen.current) {
     seen.current = facts;
-    const at = Date.now() / 1000; // eslint-disable-line react-hooks/purity -- once for each answer
+    const at = Date.now() / 1000;
     const add = (key: string, lag: number): void =>
       void points.current.set(key, withPoint(points.current.get(key) ?? [], { at, lag }));
     add("", Number(facts.lag.total_lag));
