@@ -4,7 +4,8 @@ Writers, retention, compaction, truncation, topics that come and go, a bucket th
 that is killed in the midst of an upload, and at last a disk that dies. What is restored then must
 be what the log committed, up to at least what the last complete visit archived, and nothing that
 it never committed; and a restore to an earlier moment must find what was there then. While the disk
-lives, a reader finds all of a log, whether the disk or only the archive has it.
+lives, a reader finds all of a log, whether the disk or only the archive has it, and in every fourth
+life topics of earlier moments are brought back beside the others, whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from engine.archive.archiver import Archiver
 from engine.archive.restore import RestoredPartition, restore, select, verify
 from engine.archive.store import StoreUnavailable
+from engine.archive.topic_restores import RestoreState, TopicRestores
 from engine.cleaner.cleaner import LogCleaner, remove_old_segments
 from engine.config import ArchiveConfig, CleanerConfig
 from engine.errors import ArchiveUnavailable, InvalidRequestValue
@@ -51,6 +53,8 @@ CONFIGS: Final[dict[str, dict[str, str | int]]] = {
     },
 }
 TOPICS: Final = tuple(CONFIGS)
+COPY: Final = "copy"
+"""The name under which topics are brought back."""
 Content = dict[int, tuple[bytes | None, bytes | None]]
 """Key and value by offset."""
 
@@ -89,6 +93,9 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.brings_back = seed % 4 == 3
+        self.brought_back = 0
+        """How often a topic of an earlier moment came back."""
         self.bucket = Bucket(self.random)
         self.world = World()
         self.models: dict[tuple[str, int], Model] = {}
@@ -141,9 +148,10 @@ class Life:
         for _ in range(steps):
             self.world.clock.advance(self.random.choice((1, 50, 10_000, 400_000)))
             step = self.random.choice(self.steps)
-            step(self)
-            for log in self.manager.logs():
-                self.model_of(log).start = log.watermarks.log_start_offset
+            for act in (step, Life.bring_back):
+                act(self)
+                for log in self.manager.logs():
+                    self.model_of(log).start = log.watermarks.log_start_offset
         self.lose_the_disk()
 
     def some_log(self) -> Log | None:
@@ -252,7 +260,51 @@ class Life:
             return
         self.found_in_archive += begins_in_archive
         version = self.model_of(log).versions[-1]
-        assert self._is_of(log, records, start, high, version), (log, records, version)
+        topic = log.topic_partition.topic
+        assert self._is_of(topic, records, start, high, version), (log, records, version)
+
+    def bring_back(self) -> None:
+        """Restore a topic of an earlier moment under another name; the process may die in it."""
+        now_ms = self.world.clock.now_ms()
+        recent = [one for one in self.moments if one.at_ms + KEEP_MS > now_ms and one.ends]
+        is_due = self.brings_back and self.random.random() < 0.1
+        if not is_due or not recent or COPY in self.manager.topics():
+            return
+        moment, random = self.random.choice(recent), self.random
+        chosen = select(self.bucket, until_ms=moment.at_ms)
+        source = random.choice(sorted(chosen.topics))
+        restores = TopicRestores(self.manager, self.bucket, self.world.fs)
+        cut = random.choice((1_000_000, random.randint(1, 60)))
+        self.bucket.trouble = random.choice((0, 0, 0.05))
+        try:
+            with self.world.disk.power_cut_before(cut):
+                restores.start(COPY, source, moment.at_ms, lambda _: None)
+                restores._thread.shutdown()  # noqa: SLF001 - `stop` would give it up
+        except ArchiveUnavailable:
+            return
+        finally:
+            self.bucket.trouble = 0
+        report = restores.report(COPY)
+        if report is None or not report.is_over:
+            self.restart(power_cut=random.random() < 0.5)
+        is_there = COPY in self.manager.topics()
+        if report is not None and report.is_over:
+            assert is_there == (report.state is RestoreState.DONE), report
+        if not is_there:
+            left = [one for one in self.world.fs.list_directory(DATA) if one.startswith(COPY)]
+            assert all(one.endswith("-delete") for one in left), left
+            return
+        topic_id = chosen.topics[source].entry.id
+        for log in self.manager.logs_of(COPY):
+            number, end = moment.ends[topic_id, log.topic_partition.partition]
+            version = self.models[topic_id, log.topic_partition.partition].versions[number]
+            then = Version({at: one for at, one in version.content.items() if at < end}, end)
+            marks = log.watermarks
+            assert marks.high_watermark == marks.log_end_offset == end, (marks, end)
+            found = {one.offset: (one.key, one.value) for one in read_records(log)}
+            assert self._is_of(source, found, marks.log_start_offset, end, then), (log, found, then)
+            self.note(log)
+        self.brought_back += 1
 
     def see_visits(self) -> None:
         """Note for each partition what its archive now surely has."""
@@ -333,7 +385,8 @@ class Life:
             records = {one.offset: (one.key, one.value) for one in read_records(log)}
             start = log.watermarks.log_start_offset
             then = Version(content, end)
-            assert self._is_of(log, records, start, end, then), (moment.at_ms, key, records, then)
+            topic = log.topic_partition.topic
+            assert self._is_of(topic, records, start, end, then), (moment, key, records, then)
             assert done[log.topic_partition].end_offset <= end
 
     def _restore(self, world: World, until_ms: int | None = None) -> list[RestoredPartition]:
@@ -370,17 +423,17 @@ class Life:
         found: Content = {record.offset: (record.key, record.value) for record in read_records(log)}
         start = marks.log_start_offset
         assert any(
-            self._is_of(log, found, start, end, version)
+            self._is_of(log.topic_partition.topic, found, start, end, version)
             for version in model.versions[model.visited :]
         ), (log, found, end, model)
 
     @staticmethod
-    def _is_of(log: Log, found: Content, start: int, end: int, version: Version) -> bool:
+    def _is_of(topic: str, found: Content, start: int, end: int, version: Version) -> bool:
         """Whether what was restored is the version up to `end`, compacted or not."""
         wanted = {at: one for at, one in version.content.items() if start <= at < end}
         if any(wanted.get(at) != one for at, one in found.items()) or version.end < end:
             return False
-        if log.topic_partition.topic != "compacted":
+        if topic != "compacted":
             return found == wanted
         last = {key: at for at, (key, _) in wanted.items()}
         return set(last.values()) <= found.keys()

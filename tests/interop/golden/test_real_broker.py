@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,23 +65,38 @@ def files_of(data: Path, pattern: str) -> dict[str, bytes]:
 
 @pytest.mark.long
 @pytest.mark.needs("java", "mvn")
-@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
-def test_each_serves_what_the_other_wrote(tmp_path: Path, *, is_clean: bool) -> None:
-    """Records, offsets and times are the same on both sides, after stops and after kills."""
+@pytest.mark.parametrize("ending", ["stopped", "killed", "lost"])
+def test_each_serves_what_the_other_wrote(tmp_path: Path, ending: str) -> None:
+    """The same on both sides, after a stop, a kill, and a disk that was restored from the archive.
+
+    Records, offsets and times; of the restored logs also each byte.
+    """
     data, now_ms = tmp_path / "data", int(time.time() * 1000)
+    is_clean, bucket = ending == "stopped", f"file://{tmp_path}/bucket"
     broker = RealBroker(jars_of("kafka"), tmp_path)
     with broker:
         broker.create_topic(FLIGHTS, PARTITIONS, segment_bytes=str(SEGMENT_BYTES))
         broker.create_topic(LATEST, 1, cleanup_policy="compact")
-    with serving_process(data) as process, httpx.Client(base_url=process.url) as client:
+    with (
+        serving_process(data, archive=bucket) as process,
+        httpx.Client(base_url=process.url) as client,
+    ):
         fill(client, now_ms)
         times = [now_ms - HOUR_MS + number for number in (0, 5, 150, 1_999, 3_500, 3_999)]
         expected_at = {moment: offsets_at(client, moment) for moment in times}
         uncommitted = served(client, FLIGHTS, PARTITIONS)
         committed = served(client, FLIGHTS, PARTITIONS, "read_committed")
         latest = served(client, LATEST, 1)
+        while client.get("/readyz").json()["archive"]["lag_ms"]:
+            pass  # another process archives
         process.stop(signal.SIGTERM if is_clean else signal.SIGKILL)
         process.exit_code()
+    if ending == "lost":
+        before = files_of(data, "*.log")
+        shutil.move(data, tmp_path / "lost")
+        restoring = [sys.executable, "-m", "app.cli", "restore", bucket, "--data-dir", str(data)]
+        subprocess.run(restoring, check=True)
+        assert files_of(data, "*.log") == before
     assert len(uncommitted) > len(committed) > 4_000 > len(latest)
     ours = files_of(data, "*.log")
     assert len(ours) > PARTITIONS + 4
