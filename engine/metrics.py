@@ -34,6 +34,9 @@ class Recorder(Protocol):
     ) -> None:
         """Count one segment scanned after an unclean stop, and the bytes cut from it."""
 
+    def records_missing(self, log: TopicPartition, *, count: int) -> None:
+        """Count offsets that a checkpoint has as on disk, and the log lacks at its start."""
+
     def corrupt_data_found(self, log: TopicPartition) -> None:
         """Count damage found by a read."""
 
@@ -102,6 +105,8 @@ class NullRecorder:
     def recovered(
         self, log: TopicPartition, *, scanned_bytes: int, truncated_bytes: int, damaged: bool
     ) -> None: ...
+
+    def records_missing(self, log: TopicPartition, *, count: int) -> None: ...
 
     def corrupt_data_found(self, log: TopicPartition) -> None: ...
 

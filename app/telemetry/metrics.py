@@ -249,6 +249,9 @@ class Telemetry:
         self._count("truncated_bytes", truncated_bytes)
         self._count("damaged_segments", int(damaged))
 
+    def records_missing(self, log: TopicPartition, *, count: int) -> None:
+        self._count("missing_records", count)
+
     def corrupt_data_found(self, log: TopicPartition) -> None:
         self._count("corrupt_reads")
 
@@ -417,6 +420,7 @@ _EVENT_COUNTERS: Final = {
     "recovered_bytes": "Bytes scanned after an unclean stop",
     "truncated_bytes": "Bytes cut from torn or damaged tails",
     "damaged_segments": "Segments whose tail was damaged, not merely torn",
+    "missing_records": "Offsets that a checkpoint had as on disk, and no log at the start",
     "corrupt_reads": "Damage found by reads",
     "scrubbed_bytes": "Bytes that the scrubber verified",
     "scrub_damage": "Damaged places that the scrubber found, counted in each pass",

@@ -138,3 +138,17 @@ async def test_release_and_process_are_shown(api: Api) -> None:
     assert shown[f'tidelog_build_info{{version="{version("tidelog")}"}}'] == 1
     assert 0 < shown["process_open_fds"] < shown["process_max_fds"]
     assert shown["process_resident_memory_bytes"] > 1_000_000
+
+
+async def test_a_directory_that_is_short_is_told(tmp_path: Path) -> None:
+    """A copy whose checkpoints are younger than its logs: how many records are not there."""
+    async with running(tmp_path) as api:
+        await api.create()
+        for value in range(4):
+            await api.append(value)
+        assert "tidelog_missing_records_total 0.0" in await lines_of(api)
+    (log,) = (tmp_path / "events-0").glob("*.log")
+    content = log.read_bytes()
+    log.write_bytes(content[: len(content) // 2])  # four batches of one size
+    async with running(tmp_path) as api:
+        assert "tidelog_missing_records_total 2.0" in await lines_of(api)

@@ -45,7 +45,7 @@ class Process:
 
 
 @contextmanager
-def launched(directory: Path, *others: Path, **settings: int) -> Iterator[Process]:
+def launched(directory: Path, *others: Path, **settings: int | str) -> Iterator[Process]:
     """Start to serve directories; it has an address when the block begins, and is killed."""
     command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
     settings = {"min_segment_bytes": 14, **settings}
@@ -65,7 +65,7 @@ def launched(directory: Path, *others: Path, **settings: int) -> Iterator[Proces
 
 
 @contextmanager
-def serving_process(directory: Path, *others: Path, **settings: int) -> Iterator[Process]:
+def serving_process(directory: Path, *others: Path, **settings: int | str) -> Iterator[Process]:
     """Serve directories until the block ends; ready when it begins."""
     with launched(directory, *others, **settings) as process:
         with httpx.Client(base_url=process.url, timeout=PATIENCE_S) as client:

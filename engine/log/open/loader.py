@@ -152,6 +152,7 @@ class RecoveryReport:
         """Report if the log ends below what was durable and visible, or above its clean end."""
         promised = max(recovery_point, high_watermark)
         if end_offset < promised:
+            self._recorder.records_missing(self._log, count=promised - end_offset)
             self.lost(
                 f"the log ends at {end_offset}, but {promised} was on disk: records are missing"
             )

@@ -17,6 +17,7 @@ def test_it_takes_everything_and_keeps_nothing() -> None:
     recorder.rolled(LOG)
     recorder.recovering(LOG, segments=3)
     recorder.recovered(LOG, scanned_bytes=1, truncated_bytes=0, damaged=False)
+    recorder.records_missing(LOG, count=3)
     recorder.corrupt_data_found(LOG)
     recorder.segments_deleted(LOG, count=1, size_bytes=9)
     recorder.directory_offline("/data")

@@ -24,6 +24,7 @@ def test_everything_the_engine_reports_is_exposed() -> None:
     telemetry.recovering(LOG, segments=3)
     telemetry.recovering(TopicPartition("events", 1), segments=2)
     telemetry.recovered(LOG, scanned_bytes=10, truncated_bytes=4, damaged=True)
+    telemetry.records_missing(LOG, count=3)
     telemetry.corrupt_data_found(LOG)
     telemetry.segments_deleted(LOG, count=2, size_bytes=20)
     telemetry.directory_offline("/data")
@@ -42,6 +43,7 @@ def test_everything_the_engine_reports_is_exposed() -> None:
         "tidelog_recovered_bytes_total 10.0",
         "tidelog_truncated_bytes_total 4.0",
         "tidelog_damaged_segments_total 1.0",
+        "tidelog_missing_records_total 3.0",
         "tidelog_corrupt_reads_total 1.0",
         "tidelog_segments_deleted_total 2.0",
         "tidelog_bytes_deleted_total 20.0",
