@@ -51,21 +51,23 @@ def run(folder: Path, numbers: list[int], *arguments: str) -> subprocess.Complet
     "arguments",
     [
         pytest.param((), id="one process"),
-        # `test_a_room_that_is_tested_whole_passes` has a worker too
-        pytest.param(("-n", "1"), id="a worker", marks=pytest.mark.long),
+        pytest.param(("-n", "1"), id="a worker", marks=pytest.mark.long),  # as `make test` itself
     ],
 )
+@pytest.mark.parametrize(
+    ("numbers", "code", "is_named"),
+    [([-1], pytest.ExitCode.TESTS_FAILED, True), ([-1, 1], pytest.ExitCode.OK, False)],
+    ids=["in part", "whole"],
+)
 def test_a_branch_that_no_test_takes_fails_the_run_and_is_named(
-    tmp_path: Path, arguments: tuple[str, ...]
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    numbers: list[int],
+    code: pytest.ExitCode,
+    *,
+    is_named: bool,
 ) -> None:
-    """Every line of the room runs, and yet the way around its `if` is reported."""
-    found = run(tmp_path, [-1], *arguments)
-    assert found.returncode == pytest.ExitCode.TESTS_FAILED, found.stdout + found.stderr
-    assert "engine/room.py: never run: 7->9" in found.stdout
-
-
-def test_a_room_that_is_tested_whole_passes(tmp_path: Path) -> None:
-    """With both ways taken in a worker there is nothing to report."""
-    found = run(tmp_path, [-1, 1], "-n", "1")
-    assert found.returncode == pytest.ExitCode.OK, found.stdout + found.stderr
-    assert "never run" not in found.stdout
+    """Every line of the room runs, and yet the way around its `if` is reported if none took it."""
+    found = run(tmp_path, numbers, *arguments)
+    assert found.returncode == code, found.stdout + found.stderr
+    assert ("engine/room.py: never run: 7->9" in found.stdout) == is_named

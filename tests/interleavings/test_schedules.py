@@ -13,10 +13,10 @@ from tests.interleavings.faults import FAULTS, Fault, put_back
 from tests.support.campaign import ensure_clean, played, seed_of_today
 
 PROGRAM = "tests.interleavings"
-FIXED = ((1, 400), pytest.param(401, 400, marks=pytest.mark.long))
+FIXED = ((1, 200), pytest.param(201, 600, marks=pytest.mark.long))
 """Seeds from, and how many."""
 FRESH_FROM = 1_000_000
-FRESH_PER_DAY = 200
+FRESH_PER_DAY = 100
 LONG_FROM = 100_000
 LONG_RUNS = 20_000
 MOST_RUNS = 6_000

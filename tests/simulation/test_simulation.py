@@ -20,8 +20,8 @@ from tests.support.filesystem import ForgetfulDisk
 from tests.support.inodes import ForgetfulFile
 
 PROGRAM = "tests.simulation"
-FIXED_SEEDS = range(200)
-WIDE_SEEDS = range(WIDE_FROM, WIDE_FROM + 100)
+FIXED_SEEDS = range(100)
+WIDE_SEEDS = range(WIDE_FROM, WIDE_FROM + 50)
 RUNS_PER_TEST = 25
 FRESH_FROM = ROUGH_FROM
 FRESH_PER_DAY = 50

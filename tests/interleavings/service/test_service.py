@@ -17,9 +17,9 @@ from tests.interleavings.service.questions import MAKERS
 from tests.support.campaign import CHECKOUT, ensure_clean, played, seed_of_today
 
 PROGRAM = "tests.interleavings.service"
-FIXED = 300
+FIXED = 150
 FRESH_FROM = 1_000_000
-FRESH_PER_DAY = 150
+FRESH_PER_DAY = 75
 LONG_FROM = 100_000_000
 LONG_RUNS = 20_000
 MOST_RUNS = 4_500
