@@ -28,7 +28,7 @@ _MIB: Final = 1 << 20
 def reads(bench: Bench) -> list[Figure]:
     """Read records of 150-byte values again and again: more than are kept as JSON, and fewer.
 
-    Arrow has a service of its own: PyArrow's memory is not that of all the other measures.
+    Arrow has a service of its own: its memory is not that of all the other measures.
     """
     from_json = _figure(bench, "JSON", _JSON, _UNSHARED, target=1_500_000)
     shared = _figure(bench, "JSON that others have read", _JSON, _SHARED, target=1_500_000)
@@ -60,7 +60,7 @@ def _figure(
     cost_us = (processor_seconds(bench.service.pid) - before_s) / read.offsets * 1e6
     note = f"{read.per_second / 1e6:,.0f} MB/s; {cost_us:.2f} µs of processor a record"
     if memory is not None:
-        note += f"; {memory.peak_bytes / _MIB:,.0f} MiB with PyArrow"
+        note += f"; {memory.peak_bytes / _MIB:,.0f} MiB of memory"
     return Figure(
         f"records read as {name}, one connection",
         read.offsets / read.seconds,

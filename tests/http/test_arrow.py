@@ -294,7 +294,7 @@ def test_damage_is_never_a_row() -> None:
 
 @pytest.fixture
 def _without_arrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "nanoarrow", None)
     has_arrow.cache_clear()
     yield
     has_arrow.cache_clear()
@@ -303,7 +303,7 @@ def _without_arrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_without_arrow")
 @pytest.mark.anyio
 async def test_without_the_extra_it_cannot_be_made(api: Api) -> None:
-    """406 lists what can: the service itself needs no PyArrow."""
+    """406 lists what can: the service itself needs no Arrow."""
     await api.append(1)
     answer = await api.client.get(RECORDS, headers=ARROW)
     assert (answer.status_code, answer.json()["code"]) == (406, "not_acceptable")

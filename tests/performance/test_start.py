@@ -40,7 +40,8 @@ UNUSED = {
     "jwt": "without an issuer",
     "numpy": "it belongs to the Spark source",
     "opentelemetry.sdk": "without tracing",
-    "pyarrow": "until somebody asks for Arrow",
+    "nanoarrow": "until somebody asks for Arrow",
+    "pyarrow": "ever: it is what readers of Arrow use",
     "rich": "a service prints no tables",
 }
 

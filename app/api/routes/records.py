@@ -86,7 +86,7 @@ _PAGE = {
             "type": "string",
             "format": "binary",
             "description": "Columns offset, timestamp, key, value and headers; "
-            "406 if the service has no PyArrow",
+            "406 if the service has no nanoarrow (`tidelog[arrow]`)",
         }
     },
 }

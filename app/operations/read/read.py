@@ -140,7 +140,7 @@ def records_now(
     answer = found.answers.get(media_type)
     if answer is None:
         is_large = len(found.fetched.data) > service.settings.inline_read_bytes
-        if is_large or media_type == ARROW:  # importing PyArrow takes long
+        if is_large or media_type == ARROW:  # importing nanoarrow takes some ms
             return None
         try:
             page = _page(exchange, partition, call, found, media_type, budget=None)
