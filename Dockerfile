@@ -34,12 +34,13 @@ COPY distributions distributions
 COPY pyspark_tidelog pyspark_tidelog
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /spark-wheels ./distributions/pyspark-tidelog
 
+# pip stays behind: 27 MB that no service needs.
 FROM base AS service-environment
 COPY deploy/locks/service.txt /locks/
-RUN python -m venv /opt/tidelog \
-    && /opt/tidelog/bin/pip install --require-hashes --requirement /locks/service.txt
+RUN python -m venv /pip && python -m venv --without-pip /opt/tidelog \
+    && /pip/bin/pip --python /opt/tidelog/bin/python install --require-hashes --requirement /locks/service.txt
 COPY --from=wheel /wheels /wheels
-RUN /opt/tidelog/bin/pip install --no-deps --no-index /wheels/*.whl
+RUN /pip/bin/pip --python /opt/tidelog/bin/python install --no-deps --no-index /wheels/*.whl
 
 FROM base AS ingest-environment
 COPY deploy/locks/build.txt deploy/locks/spark.txt /locks/

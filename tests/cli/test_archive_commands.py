@@ -290,3 +290,20 @@ def test_a_topic_that_the_archive_does_not_have_is_refused(run: Run, service: Se
     shown = run("restore", "--topic", "klicks", "--as", "copy", "--server", service.url)
     assert shown.exit_code == 1
     assert "klicks" in shown.stderr
+
+
+def test_a_restore_that_is_not_whole_is_told(run: Run, tmp_path: Path) -> None:
+    """Of a damaged archive only what comes before the damage is there."""
+    arguments = [*serve_arguments(tmp_path / "data"), "--archive", f"file://{tmp_path}/bucket"]
+    with Server(arguments, tmp_path / "output.txt") as server:
+        fill(server)
+        here = ("--topic", "clicks", "--server", server.url)
+        for log in (tmp_path / "bucket").rglob("*.log*"):
+            whole = log.read_bytes()
+            log.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        shown = run("restore", *here, "--as", "short")
+        assert shown.exit_code == 1
+        assert "not everything was restored" in shown.stderr
+        with httpx.Client(base_url=server.url) as client:
+            offsets = client.get("/v1/topics/short/partitions/0/offsets").json()
+            assert offsets["log_end_offset"] < 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -13,6 +14,7 @@ from engine.archive.topic_restores import RestoreState, TopicRestore, TopicResto
 from engine.errors import (
     ArchiveUnavailable,
     InvalidTopicName,
+    Overloaded,
     PolicyViolation,
     Recovering,
     StorageFull,
@@ -289,3 +291,66 @@ def test_a_restore_that_is_cut_at_any_change_is_whole_or_gone(power_cut: bool) -
             assert not [one for one in world.fs.list_directory(DATA) if one == "copy-0"]
         assert offsets_and_values(here) == before
         here.close()
+
+
+def test_a_name_is_restored_once_at_a_time_and_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is under way; a mistake of ours fails one restore, and the next one goes on."""
+    monkeypatch.setattr("engine.archive.topic_restores.MAX_RESTORES", 2)
+    with site(Bucket()) as here:
+        here.commit(b"one")
+        assert here.archive()
+        begun, may_go_on = threading.Event(), threading.Event()
+
+        def fail_late(_: str) -> NoReturn:
+            begun.set()
+            may_go_on.wait()
+            raise ZeroDivisionError("by mistake")
+
+        with monkeypatch.context() as patched, restores(here) as found:
+            patched.setattr(here.bucket, "read", fail_late)
+            found.start("copy", "events", None, allowed)
+            begun.wait()
+            with pytest.raises(TopicConflict, match="is being restored"):
+                found.start("copy", "events", None, allowed)
+            found.start("second", "events", None, allowed)
+            with pytest.raises(Overloaded):
+                found.start("third", "events", None, allowed)
+            may_go_on.set()
+        report = found.report("copy")
+        assert report is not None
+        assert report.problems == ("ZeroDivisionError: by mistake",)
+        assert restored_as(here, "copy", "events").state is RestoreState.DONE
+
+
+def test_a_partition_that_was_never_archived_is_empty() -> None:
+    """The topic has as many partitions as the original."""
+    with site(Bucket()) as here:
+        here.commit(b"one")
+        assert here.archive()
+        here.runtime.manager.update_topic("events", partitions=2)
+        catalog_only = dict(here.bucket.objects)
+        assert here.archive()
+        of_second = {name for name in here.bucket.objects.keys() - catalog_only if "/1/" in name}
+        for name in of_second:
+            del here.bucket.objects[name]
+        assert restored_as(here, "copy", "events").state is RestoreState.DONE
+        sizes = [log.reader.size_bytes for log in here.runtime.manager.logs_of("copy")]
+        assert [size > 0 for size in sizes] == [True, False]
+
+
+def test_a_name_that_was_taken_meanwhile_is_refused() -> None:
+    """Between the request and its turn."""
+    with site(Bucket()) as here:
+        here.commit(b"one")
+        assert here.archive()
+        with restores(here) as found:
+            gate = threading.Event()
+            found._thread.submit(gate.wait)  # noqa: SLF001 - the one before it
+            found.start("copy", "events", None, allowed)
+            here.runtime.manager.create_topic("copy", 1, {})
+            gate.set()
+        report = found.report("copy")
+        assert report is not None
+        assert report.state is RestoreState.FAILED
+        assert "exists" in report.problems[0]
+        assert read_values(here.runtime.manager.log(COPY)) == []
