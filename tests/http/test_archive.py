@@ -208,7 +208,7 @@ async def restored(api: Api, name: str) -> Any:
 
 
 async def test_a_deleted_topic_is_brought_back_under_another_name(tmp_path: Path) -> None:
-    """With its offsets and records, in a topic that keeps everything; the original stays away."""
+    """With its offsets and records, in a topic that keeps everything (T11)."""
     url = f"file://{tmp_path}/bucket"
     async with running(tmp_path / "data", archive=url, archive_interval_ms=1) as api:
         await api.create(retention_ms="-1")
