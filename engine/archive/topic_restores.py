@@ -39,6 +39,9 @@ _LOG = logging.getLogger(__name__)
 MAX_RESTORES: Final = 100
 """How many restores of topics wait at once, and are remembered."""
 
+RESERVED_BYTES: Final = 2**30
+"""What a restore leaves to appends on each file system, or a twentieth of it if that is less."""
+
 KEEPS_EVERYTHING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -150,10 +153,14 @@ class TopicRestores:
     def _ensure_space(self, total_bytes: int) -> None:
         online = [one.directory for one in self._manager.directories if not one.is_offline]
         spaces = {*map(self._fs.space, online)}  # directories of one file system are equal in this
-        free_bytes = sum(space.free_bytes for space in spaces)
+        free_bytes = sum(
+            max(0, space.free_bytes - min(RESERVED_BYTES, space.total_bytes // 20))
+            for space in spaces
+        )
         if total_bytes > free_bytes:
             raise StorageFull(
-                f"the topic needs {total_bytes} bytes, and the data directories have {free_bytes}"
+                f"the topic needs {total_bytes} bytes; besides a reserve for appends the data "
+                f"directories have {free_bytes}"
             )
 
     def _make_room(self) -> None:

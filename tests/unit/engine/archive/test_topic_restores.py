@@ -193,11 +193,11 @@ def test_what_cannot_be_restored_is_refused_at_once(
 
 
 def test_a_disk_that_is_too_small_is_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With both numbers; two directories of one file system are counted once."""
+    """With both numbers, less a reserve; directories of one file system are counted once."""
     with site(Bucket(), directories=(DATA, DATA.with_name("second"))) as here:
         filled(here)
-        monkeypatch.setattr(here.world.fs, "space", lambda _: Space(10_000, 500))
-        with restores(here) as found, pytest.raises(StorageFull, match="have 500"):
+        monkeypatch.setattr(here.world.fs, "space", lambda _: Space(10_000, 1_000))
+        with restores(here) as found, pytest.raises(StorageFull, match="have 500$"):
             found.start("copy", "events", None, allowed)
 
 
