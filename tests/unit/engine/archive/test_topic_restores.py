@@ -197,7 +197,7 @@ def test_a_disk_that_is_too_small_is_told_before(monkeypatch: pytest.MonkeyPatch
     with site(Bucket(), directories=(DATA, DATA.with_name("second"))) as here:
         filled(here)
         monkeypatch.setattr(here.world.fs, "space", lambda _: Space(10_000, 1_000))
-        with restores(here) as found, pytest.raises(StorageFull, match="have 500$"):
+        with restores(here) as found, pytest.raises(StorageFull, match="have 500"):
             found.start("copy", "events", None, allowed)
 
 
