@@ -113,13 +113,12 @@ lint: setup ## Format, lint and import contracts, without changing a file
 types: setup ## mypy --strict over everything
 	$(BIN)/mypy
 
-# One more than the cores: four tenths of the tests' time are spent waiting for a browser or another process.
-PYTEST_ARGS ?= -n 3
+PYTEST_ARGS ?= -n 2
 # pyproject.toml says where SlipCover has no wheel; there the tests run and nothing is counted
 COUNTED = $$($(BIN)/python -c 'import slipcover' 2>/dev/null && echo -p tests.support.branches)
 
 .PHONY: tests
-tests: setup ## The tests alone, all branches demanded, three at once (PYTEST_ARGS= runs them one by one)
+tests: setup ## The tests alone, all branches demanded, on two cores (PYTEST_ARGS= runs them one by one)
 	$(BIN)/pytest $(COUNTED) $(PYTEST_ARGS)
 
 .PHONY: test-long

@@ -106,11 +106,11 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 
 
 FOUND_FROM = {
-    "a compacted segment is added to": 400,
+    "a compacted segment is added to": 1_160,
     "a rewritten part counts as the same": 170,
     "an old listing is believed": 1_160,
     "another epoch is not seen": 20,
-    "what was truncated is shown from the archive": 460,
+    "what was truncated is shown from the archive": 1_320,
     "where a tiered log starts is not written first": 45,
     "where an empty segment begins is lost": 105,
 }

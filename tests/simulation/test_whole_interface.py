@@ -55,6 +55,7 @@ NOT_USED = {
     "LogProducers.forget_idle": "a data directory that remembers too many producers calls it",
     "LogManager.producer_ids_end": BY_ARCHIVE,
     "LogManager.release": BY_ARCHIVE,
+    "LogManager.restore_topic": BY_ARCHIVE,
     "LogReader.committed": BY_ARCHIVE,
     "LogReader.local_log_start_offset": BY_ARCHIVE,
     "Maintenance.begin_in_archive": BY_ARCHIVE,
