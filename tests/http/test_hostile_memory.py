@@ -121,4 +121,5 @@ def test_ten_small_batches_that_grow_are_not_decoded_all_at_once(
         assert statuses <= {200, 413, 503}
         limits = httpx.get(f"{process.url}/v1/limits").json()["limits"]
         assert limits["max_in_flight_render_bytes"] == 96 * MIB
-        assert process.peak_bytes() - before < 250 * MIB
+        # One takes 244 MiB, more than the limit, and runs alone; two at once would take 488.
+        assert process.peak_bytes() - before < 320 * MIB

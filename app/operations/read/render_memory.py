@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition
+from traceback import clear_frames
 from typing import Final, NamedTuple
 
 from app.codecs.stored import render_bytes
@@ -80,6 +81,9 @@ class RenderMemory:
             self._changed.notify_all()
         try:
             yield
+        except BaseException as error:
+            _let_go(error)
+            raise
         finally:
             with self._changed:
                 self._held_bytes -= size_bytes
@@ -88,3 +92,13 @@ class RenderMemory:
     def _is_free(self, size_bytes: int) -> bool:
         limit_bytes = self._settings.max_in_flight_render_bytes
         return not self._held_bytes or self._held_bytes + size_bytes <= limit_bytes
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear the frames that raised an error: they have what was decoded.
+
+    The error waits for the event loop, and the memory is given to the next read meanwhile.
+    """
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

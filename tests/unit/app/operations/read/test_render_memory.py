@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from functools import partial
+from weakref import ref
 
 import pytest
 
@@ -56,3 +57,31 @@ async def test_memory_that_is_not_free_is_waited_for_in_the_order_of_asking() ->
     await asyncio.gather(first, alone, last)
     threads.close()
     assert order == ["first", "alone", "last"]
+
+
+def test_a_read_that_fails_keeps_no_memory() -> None:
+    """What it decoded is gone before the next one may begin, though its error is still kept."""
+
+    class Decoded:
+        """What a frame of the failed read holds."""
+
+    decoded: list[ref[Decoded]] = []
+
+    def decode() -> None:
+        found = Decoded()
+        decoded.append(ref(found))
+        raise OverflowError("it does not fit")
+
+    def render() -> None:
+        found = Decoded()
+        decoded.append(ref(found))
+        try:
+            decode()
+        except OverflowError as error:
+            raise ValueError("it cannot be shown") from error
+
+    memory = RenderMemory(Settings())
+    with pytest.raises(ValueError, match="shown") as caught, memory.hold_bytes(2 * SMALL_BYTES):
+        render()
+    assert caught.value.__traceback__ is not None
+    assert [one() for one in decoded] == [None, None]
