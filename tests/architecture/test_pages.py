@@ -24,7 +24,8 @@ Rule = Callable[[str, str], Iterator[str]]
 def pages() -> list[str]:
     """Every page that people read, relative to the checkout."""
     documentation = sorted(path.relative_to(CHECKOUT) for path in (CHECKOUT / "docs").rglob("*.md"))
-    return ["README.md", "CHANGELOG.md", *map(str, documentation)]
+    own = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+    return [*own, *map(str, documentation)]
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
