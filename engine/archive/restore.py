@@ -265,13 +265,7 @@ def restore_copy_of(
     Everything in it is on disk, its name is not. Raises StoreUnavailable, OSError.
     """
     done = _restore_one(_Target(fs, store, None, progress), one, path)
-    end, manifest = done.end_offset, one.manifest
-    return done, LeftState(
-        was_clean=False,
-        recovery_points={one.log: _last_base(manifest, end)},
-        log_starts={one.log: min(manifest.log_start_offset, end)},
-        high_watermarks={one.log: end},
-    )
+    return done, _left([one], [done])
 
 
 def _restore_one(target: _Target, one: ArchivedPartition, path: Path) -> RestoredPartition:
@@ -408,20 +402,29 @@ def _write_directory(
     fs: FileSystem, directory: Path, selection: Selection, done: Iterable[RestoredPartition]
 ) -> None:
     """Write the checkpoints and tidelog's own files."""
-    manifests = {one.log: one.manifest for one in selection.partitions}
-    ends = {one.log: one.end_offset for one in done}
-    starts = {log: min(manifests[log].log_start_offset, end) for log, end in ends.items()}
-    points = {log: _last_base(manifests[log], end) for log, end in ends.items()}
+    left = _left(selection.partitions, done)
     for name, offsets in (
-        (names.RECOVERY_POINT_CHECKPOINT, points),
-        (names.LOG_START_CHECKPOINT, starts),
-        (names.HIGH_WATERMARK_CHECKPOINT, ends),
+        (names.RECOVERY_POINT_CHECKPOINT, left.recovery_points),
+        (names.LOG_START_CHECKPOINT, left.log_starts),
+        (names.HIGH_WATERMARK_CHECKPOINT, left.high_watermarks),
     ):
         OffsetCheckpoint(fs, directory / name).write(offsets)
     ProducerIds(fs, directory).reserve_through(selection.producer_ids_end + UNSEEN_PRODUCER_IDS)
     entries = {name: topic.entry for name, topic in selection.topics.items()}
     TopicsFile(fs, directory).write(entries, 1)
     fs.sync_directory(directory)
+
+
+def _left(archived: Iterable[ArchivedPartition], done: Iterable[RestoredPartition]) -> LeftState:
+    """Return what the checkpoints of restored logs say; a start verifies the logs behind it."""
+    manifests = {one.log: one.manifest for one in archived}
+    ends = {one.log: one.end_offset for one in done}
+    return LeftState(
+        was_clean=False,
+        recovery_points={log: _last_base(manifests[log], end) for log, end in ends.items()},
+        log_starts={log: min(manifests[log].log_start_offset, end) for log, end in ends.items()},
+        high_watermarks=ends,
+    )
 
 
 def _last_base(manifest: Manifest, end_offset: int) -> int:

@@ -37,8 +37,7 @@ def test_the_worst_come_first_on_each_list(console: Console, client: httpx.Clien
     console.open("groups")
     rows = console.rows("Groups")
     rows.nth(2).wait_for()
-    lags = [(name, lag) for name, lag in zip(names, ("10", "6", "0"), strict=True)]
-    for row, (name, lag) in enumerate(lags):
+    for row, (name, lag) in enumerate(zip(names, ("10", "6", "0"), strict=True)):
         late = "" if lag == "0" else r"\n\d.* m?s"
         line = re.compile(rf"^{name}\n.*\n{lag}{late}")
         expect(rows.nth(row)).to_have_text(line, use_inner_text=True)

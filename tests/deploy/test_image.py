@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.docs.test_backup_page import free_port
+from bench.peers.program import free_ports
 
 CHECKOUT = Path(__file__).parents[2]
 IMAGE = "tidelog:test"
@@ -61,7 +61,7 @@ class Container:
     """The service as compose runs it: a read-only root, no privileges, one volume."""
 
     def __init__(self, image: str, volume: str, *options: str) -> None:
-        port = free_port()
+        (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         self.id = engine(
             *("run", "--detach", "--network", "host", "--no-healthcheck", "--read-only"),

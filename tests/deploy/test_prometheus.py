@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.docs.test_backup_page import free_port
+from bench.peers.program import Program, free_ports
 from tests.support.credentials import create_key
 from tests.support.process import serving_process
 
@@ -46,17 +46,15 @@ def prometheus(folder: Path, target: str) -> Iterator[httpx.Client]:
     assert "tidelog:9464" in shipped
     (folder / "prometheus.yml").write_text(shipped.replace("tidelog:9464", target))
     (folder / "alerts.yml").write_bytes((DEPLOY / "alerts.yml").read_bytes())
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = ["prometheus", f"--config.file={folder}/prometheus.yml"]
     command += [f"--storage.tsdb.path={folder}/metrics", f"--web.listen-address={address}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            with httpx.Client(base_url=f"http://{address}", timeout=30) as client:
-                yield client
-        finally:
-            running.terminate()
-            running.wait()
+    url = f"http://{address}"
+    with (
+        Program(command, folder / "prometheus.log", url),
+        httpx.Client(base_url=url, timeout=30) as client,
+    ):
+        yield client
 
 
 def until(is_so: Callable[[], bool], timeout_s: float) -> float:
@@ -81,7 +79,7 @@ def sample(client: httpx.Client, query: str) -> list[float]:
 def test_a_service_that_is_killed_is_red_within_a_minute(tmp_path: Path) -> None:
     """With keys for its clients; every alert's expression is evaluated without an error."""
     create_key(tmp_path / "data", "ops", "admin:*")
-    listen = f"127.0.0.1:{free_port()}"
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
     with (
         serving_process(tmp_path / "data", metrics_listen=listen) as process,
         prometheus(tmp_path, listen) as client,

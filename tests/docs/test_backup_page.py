@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.peers.program import free_ports
 from engine.archive.documents import decode
 from engine.archive.manifest import Manifest
 from tests.docs.snippets import run_program, snippets_in
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @pytest.mark.needs("bash", "curl")
@@ -33,11 +26,9 @@ def test_the_page_saves_a_log_from_the_loss_of_its_disk(
     monkeypatch.setenv("TIDELOG_ARCHIVE_INTERVAL_MS", "50")
     monkeypatch.setenv("COLUMNS", "200")
     text = (DOCS / "backup.md").read_text()
-    for port in ("8080", "8081"):
-        text = text.replace(f":{port}", f":{(free := free_port())}")
-        text = text.replace(f"--port {port}", f"--port {free}")
-        if port == "8080":
-            monkeypatch.setenv("TIDELOG_SERVER", f"http://127.0.0.1:{free}")
+    (port,) = free_ports(1)
+    text = text.replace(":8080", f":{port}").replace("--port 8080", f"--port {port}")
+    monkeypatch.setenv("TIDELOG_SERVER", f"http://127.0.0.1:{port}")
     snippets = [*snippets_in(text)]
     assert {one.language for one in snippets} == {"sh"}
     script = "set -m\n" + "\necho @@@\n".join(one.code for one in snippets)

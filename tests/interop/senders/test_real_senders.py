@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from bench.peers.program import free_ports
 from tests.docs.page_shell import PageShell
 from tests.docs.sender_pages import settings_of, steps_of
 from tests.docs.snippets import Snippet
@@ -61,12 +61,6 @@ def arrived(url: str, topic: str, count: int, **encoding: str) -> list[dict[str,
         records += page["records"]
     assert len(records) == count
     return records
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.needs("fluent-bit")
@@ -135,7 +129,7 @@ def test_alertmanager_notifies(served: Served, tmp_path: Path) -> None:
     settings = settings_of("alertmanager.md", "yaml", served.url)
     at_once = settings.replace("  group_by:", "  group_wait: 1s\n  group_by:")
     (tmp_path / "alertmanager.yml").write_text(at_once)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     options = [f"--web.listen-address={address}", "--cluster.listen-address="]
     files = ["--config.file=alertmanager.yml", "--storage.path=alertmanager"]
     alert = {"labels": {"alertname": "DiskFull", "instance": "db-1:9100"}}
@@ -152,7 +146,7 @@ def test_alertmanager_notifies(served: Served, tmp_path: Path) -> None:
 def test_a_collector_forwards_what_it_receives(served: Served, tmp_path: Path) -> None:
     """Spans that a program exports to the Collector are in the log."""
     set_up("opentelemetry.md", served.url, tmp_path)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     settings = settings_of("opentelemetry.md", "yaml", served.url).replace(
         "service:\n", "service:\n  telemetry: {metrics: {level: none}}\n"
     )
